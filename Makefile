@@ -1,0 +1,40 @@
+# Everything a stranger needs: `make demo` and `make test` set themselves up in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format figures clean
+
+help:  ## list the commands
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "icssl needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.x" % v[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(READY)  ## label a Swiss roll and two moons from three labels each
+	$(BIN)/icssl demo --output docs/figures/demo.png
+
+test: $(READY)  ## run the tests
+	$(BIN)/pytest
+
+lint: $(READY)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)  ## let ruff rewrite the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+figures: $(READY)  ## draw the figures of docs/ again (about five minutes)
+	$(BIN)/python benchmarks/convergence.py
+	$(BIN)/python benchmarks/attention.py
+
+clean:  ## remove what was built
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

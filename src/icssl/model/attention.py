@@ -1,0 +1,244 @@
+"""Attention as functions of tensors: RBF, softmax and linear, dense and matrix-free.
+
+Tokens are rows. The attention matrix ``P (..., q, k)`` says how much query point j
+reads of key point i; ``attention`` is ``P @ value`` and ``attention_transposed`` is
+``P.T @ value``. Each runs in one of two backends that must agree:
+
+``"dense"``
+    forms ``P``: exact distances, any mask, for small n and for training.
+``"matrix_free"``
+    never holds ``P``: the two softmax-like kernels go through
+    ``scaled_dot_product_attention``, linear attention through associativity. Memory is
+    O(n); the mask may then only depend on the key.
+
+Axis names of this package: b = episodes, h = heads, n = points, q = query points,
+k = key points here and eigenmap features elsewhere, d = coordinates, v = value columns.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from icssl.errors import check_choice
+
+BACKENDS = ("dense", "matrix_free")
+
+
+def attention_matrix(
+    kernel: str,
+    query: Float[Tensor, "*batch q d"],
+    key: Float[Tensor, "*batch k d"],
+    mask: Bool[Tensor, "*#batch #q k"] | None = None,
+) -> Float[Tensor, "*batch q k"]:
+    r"""The attention matrix itself, finite for any finite input.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "softmax", "linear"}
+        ``"rbf"``: :math:`P_{ji} = \mathrm{softmax}_i(-\|v_j - u_i\|^2)`, the paper's
+        eq. (attention_rbf) in rows, so that every row sums to one. ``"softmax"``:
+        :math:`\mathrm{softmax}_i(v_j \cdot u_i)`. ``"linear"``: :math:`v_j \cdot u_i`.
+    query, key : Tensor
+        The points v that read and the points u that are read.
+    mask : Tensor of bool, optional
+        True where a query may read a key. Every query must have a key to read.
+    """
+    check_choice("kernel", kernel, _SCORES)
+    scores = _SCORES[kernel](*square_safe(query, key))
+    if kernel == "linear":
+        return scores if mask is None else scores * mask
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(dim=-1)
+
+
+def attention(
+    kernel: str,
+    query: Float[Tensor, "*batch q d"],
+    key: Float[Tensor, "*batch k d"],
+    value: Float[Tensor, "*#batch k v"],
+    mask: Bool[Tensor, "*#batch #q k"] | None = None,
+    *,
+    backend: str = "dense",
+) -> Float[Tensor, "*batch q v"]:
+    """``P @ value``: what each query point reads. See :func:`attention_matrix`."""
+    check_choice("backend", backend, BACKENDS)
+    if backend == "dense":
+        return attention_matrix(kernel, query, key, mask) @ value
+    if kernel == "linear":
+        query, key = square_safe(query, key)
+        return query @ (_mask_rows(key, mask).mT @ value)
+    bilinear_query, bilinear_key = bilinear(kernel, query, key, mask)
+    return _sdpa(bilinear_query, bilinear_key, value)
+
+
+def attention_transposed(
+    kernel: str,
+    query: Float[Tensor, "*batch q d"],
+    key: Float[Tensor, "*batch k d"],
+    value: Float[Tensor, "*#batch q v"],
+    mask: Bool[Tensor, "*#batch #q k"] | None = None,
+    *,
+    backend: str = "dense",
+) -> Float[Tensor, "*batch k v"]:
+    """``P.T @ value``: what each key point is asked for. See :func:`attention_matrix`."""
+    check_choice("backend", backend, BACKENDS)
+    if backend == "dense":
+        return attention_matrix(kernel, query, key, mask).mT @ value
+    if kernel == "linear":
+        query, key = square_safe(query, key)
+        return _mask_rows(key, mask) @ (query.mT @ value)
+    bilinear_query, bilinear_key = bilinear(kernel, query, key, mask)
+    value = value.expand(*bilinear_query.shape[:-2], *value.shape[-2:])
+    return _TransposedSDPA.apply(bilinear_query, bilinear_key, value)
+
+
+def squared_distances(
+    a: Float[Tensor, "*batch q d"], b: Float[Tensor, "*batch k d"]
+) -> Float[Tensor, "*batch q k"]:
+    """Squared distances by differences, accurate also between close, far-off points."""
+    # A common shift changes no distance, so its gradient is zero: nothing to track. It
+    # keeps the products of the backward pass small.
+    shift = b.detach().mean(dim=-2, keepdim=True)
+    return _SquaredDistances.apply(a - shift, b - shift)
+
+
+def square_safe(*points: Float[Tensor, "*batch _ d"]) -> tuple[Tensor, ...]:
+    """``points``, all shrunk alike where squared distances would overflow their dtype.
+
+    At such a scale (1e17 in float32) every softmax over distances has long been one-hot,
+    and shrinking leaves it so. Smaller inputs come back as they are.
+    """
+    limit = (torch.finfo(points[0].dtype).max / (32 * points[0].shape[-1])) ** 0.5
+    sizes = [p.detach().abs().amax(dim=(-2, -1), keepdim=True) for p in points]
+    largest = torch.stack(sizes).amax(dim=0)
+    shrink = (limit / largest).clamp(max=1)  # an all-zero input gives inf, clamped to one
+    return tuple(p * shrink for p in points)
+
+
+def bilinear(
+    kernel: str,
+    query: Float[Tensor, "*batch q d"],
+    key: Float[Tensor, "*batch k d"],
+    mask: Bool[Tensor, "*#batch #q k"] | None = None,
+) -> tuple[Float[Tensor, "*batch q e"], Float[Tensor, "*batch k e"]]:
+    """Queries and keys whose dot products are the kernel's scores, up to row constants.
+
+    For RBF, ``-|v_j - u_i|^2 = 2 v_j . u_i - |u_i|^2 - |v_j|^2`` and the softmax over i
+    cancels the last term. A column of ones carries what depends on the key alone: its
+    squared norm, and whether it may be read.
+    """
+    check_choice("kernel", kernel, _SCORES)
+    query, key = square_safe(query, key)
+    bias = torch.zeros_like(key[..., :1])
+    if kernel == "rbf":
+        # A common shift changes no distance; from the middle the terms cancel least.
+        centre = key.detach().mean(dim=-2, keepdim=True)
+        query, key = 2 * (query - centre), key - centre
+        bias = -key.square().sum(dim=-1, keepdim=True)
+    if mask is not None:
+        # Below every score, yet finite: a zero weight times it is zero going backward.
+        unreadable = torch.finfo(bias.dtype).min / 2
+        bias = bias.masked_fill(~_key_mask(mask), unreadable)
+    ones = torch.ones_like(query[..., :1])
+    return torch.cat([query, ones], dim=-1), torch.cat([key, bias], dim=-1)
+
+
+class _SquaredDistances(torch.autograd.Function):
+    """cdist squared. Its backward is two products: no square root, no (q, k, d) buffer."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor) -> Tensor:
+        # cdist's matmul shortcut loses the small distances that decide the graph.
+        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        grad_a = 2 * (grad.sum(-1, keepdim=True) * a - grad @ b)
+        grad_b = 2 * (grad.sum(-2).unsqueeze(-1) * b - grad.mT @ a)
+        return grad_a, grad_b
+
+
+class _TransposedSDPA(torch.autograd.Function):
+    """P^T G as the vector-Jacobian product of attention with respect to its values.
+
+    Its own gradient needs no second derivative of the fused kernel: since
+    ``<W, P^T G> = <P W, G>``, it is that of plain attention with values ``W``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        ctx.save_for_backward(query, key, value)
+        with torch.enable_grad():
+            unread = value.new_zeros(*key.shape[:-1], value.shape[-1], requires_grad=True)
+            read = _sdpa(query.detach(), key.detach(), unread)
+            (result,) = torch.autograd.grad(read, unread, value)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = ctx.saved_tensors
+        with torch.enable_grad():
+            query, key = query.detach().requires_grad_(), key.detach().requires_grad_()
+            read = _sdpa(query, key, grad)
+            grad_query, grad_key = torch.autograd.grad(read, (query, key), value)
+        return grad_query, grad_key, read.detach()
+
+
+def _rbf_scores(query: Tensor, key: Tensor) -> Tensor:
+    return -squared_distances(query, key)
+
+
+def _dot_scores(query: Tensor, key: Tensor) -> Tensor:
+    return query @ key.mT
+
+
+_SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "rbf": _rbf_scores,
+    "softmax": _dot_scores,
+    "linear": _dot_scores,
+}
+
+
+def _key_mask(mask: Tensor) -> Tensor:
+    """``mask`` as a column over keys; a mask that differs between queries is refused."""
+    if mask.shape[-2] != 1:
+        raise ValueError(
+            "the matrix_free backend takes a mask over keys, of shape (..., 1, k), got "
+            f"{tuple(mask.shape)}: use backend='dense' for one that differs by query."
+        )
+    return mask.mT
+
+
+def _mask_rows(key: Tensor, mask: Tensor | None) -> Tensor:
+    return key if mask is None else key * _key_mask(mask)
+
+
+def _sdpa(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """softmax(query key^T) value, in the shape that the fused kernels accept.
+
+    They want four axes and one width, a multiple of eight, for all three; otherwise torch
+    silently falls back to the n x n matrix. Zero columns change no score.
+    """
+    width = -(-max(query.shape[-1], value.shape[-1]) // 8) * 8
+    batch = query.shape[:-2]
+
+    def fused(t: Tensor) -> Tensor:
+        wide = pad(t, (0, width - t.shape[-1])).expand(*batch, t.shape[-2], width)
+        return wide.reshape(-1, 1, t.shape[-2], width)
+
+    read = scaled_dot_product_attention(fused(query), fused(key), fused(value), scale=1.0)
+    return read.reshape(*batch, query.shape[-2], width)[..., : value.shape[-1]]

@@ -1,0 +1,101 @@
+"""The paper's Transformer baseline: a softmax encoder with label tokens."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icssl.episode import Episode
+from icssl.errors import check_choice
+from icssl.model.head import check_class_count
+from icssl.model.inputs import SCALES, prepare
+from icssl.model.stage import check_sizes
+
+
+@dataclass(frozen=True)
+class BaselineConfig:
+    """Sizes of the baseline; the defaults are those of the paper's appendix.
+
+    Parameters
+    ----------
+    d : int
+        Number of coordinates of a point.
+    n_classes : int
+    width, heads, layers, feed_forward : int
+        ``width`` must be a multiple of ``heads``.
+    k : int
+        Width of the feature head that the classifier reads.
+    centre : bool
+    scale : {"none", "neighbour"}
+        What is done to the points first; see :func:`icssl.model.inputs.prepare`.
+    """
+
+    d: int = 3
+    n_classes: int = 2
+    width: int = 240
+    heads: int = 4
+    layers: int = 2
+    feed_forward: int = 960
+    k: int = 4
+    centre: bool = False
+    scale: str = "none"
+
+    def __post_init__(self) -> None:
+        check_class_count(self.n_classes)
+        check_choice("scale", self.scale, SCALES)
+        check_sizes(
+            d=self.d,
+            width=self.width,
+            heads=self.heads,
+            layers=self.layers,
+            feed_forward=self.feed_forward,
+            k=self.k,
+        )
+        if self.width % self.heads:
+            raise ValueError(
+                f"width must be a multiple of heads, got {self.width} and {self.heads}."
+            )
+
+
+class BaselineTransformer(nn.Module):
+    """Coordinates and label tokens in, two encoder layers, a 4-wide feature, logits out.
+
+    Points that are not labelled carry the token "unknown". Same signature as
+    :class:`icssl.model.transformer.ICSSLTransformer`.
+    """
+
+    def __init__(self, config: BaselineConfig | None = None) -> None:
+        super().__init__()
+        self.config = config = config or BaselineConfig()
+        self.embed = nn.Linear(config.d, config.width)
+        self.label = nn.Embedding(config.n_classes + 1, config.width)  # the last: "unknown"
+        layer = nn.TransformerEncoderLayer(
+            config.width, config.heads, config.feed_forward, dropout=0.0, batch_first=True
+        )
+        self.encoder = nn.TransformerEncoder(
+            layer, config.layers, enable_nested_tensor=False
+        )
+        self.feature = nn.Linear(config.width, config.k)
+        self.classify = nn.Linear(config.k, config.n_classes)
+
+    def features(self, episode: Episode) -> Float[Tensor, "b n k"]:
+        """What the classifier reads: the baseline's representation of each point."""
+        self.check_fits(episode)
+        x = prepare(
+            episode.x.to(self.embed.weight.dtype), self.config.centre, self.config.scale
+        )
+        token = torch.where(episode.labelled, episode.y, self.config.n_classes)
+        return self.feature(self.encoder(self.embed(x) + self.label(token)))
+
+    def forward(self, episode: Episode) -> Float[Tensor, "b n c"]:
+        """Logits of every point."""
+        return self.classify(self.features(episode))
+
+    def check_fits(self, episode: Episode) -> None:
+        """Raise ``ValueError`` if this model cannot take such episodes. Reads no values."""
+        d, c = episode.x.shape[-1], episode.n_classes
+        if d != self.config.d:
+            raise ValueError(f"the model takes {self.config.d} coordinates, got {d}.")
+        if c > self.config.n_classes:
+            raise ValueError(f"the model has {self.config.n_classes} classes, got {c}.")

@@ -1,0 +1,213 @@
+"""Stage 3, TF_sup of the paper: gradient descent on the labels inside attention."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from icssl.errors import check_choice, check_positive
+from icssl.model.attention import BACKENDS, square_safe, squared_distances
+from icssl.model.stage import Record, check_sizes
+
+KERNELS = ("rbf", "linear", "softmax")
+EMBEDDINGS = ("simplex", "learned")
+EXPECTATIONS = ("exact", "mlp")
+
+
+class GradientDescentHead(nn.Module):
+    r"""Functional gradient descent on the cross-entropy of the labelled points.
+
+    Class probabilities are :math:`\mathrm{softmax}(f W^\top)`. From :math:`f = 0`, each
+    of the steps is the paper's eq. (f_update),
+
+    .. math::
+        f_i \leftarrow f_i + \frac{\alpha}{m} \sum_{j\ \mathrm{labelled}}
+            K(\phi_i, \phi_j) \, \big(w_{y_j} - E[w \mid f_j]\big),
+
+    a gradient step of size :math:`\alpha` for a linear or RBF kernel.
+    :class:`icssl.model.tokens.TokenTransformer` spells it out as attention.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "linear", "softmax"}
+        :math:`\exp(-\gamma\|\phi_i - \phi_j\|^2)`, :math:`\phi_i \cdot \phi_j`, or
+        :math:`\mathrm{softmax}_j(\gamma\,\phi_i \cdot \phi_j)` over the labelled points;
+        :math:`\gamma` is learned.
+    steps : int
+    n_classes : int
+    embedding : {"simplex", "learned"}
+        Class embeddings W: the corners of a simplex, which treat all classes alike and
+        exist for any number of them, or learned vectors for ``n_classes`` (the paper's).
+    expectation : {"exact", "mlp"}
+        :math:`E[w \mid f]` by its formula, or the paper's MLP, tied across steps. With
+        one step the MLP only ever sees f = 0. It needs learned embeddings.
+    embedding_size, hidden : int
+        Width of learned embeddings and of the MLP's hidden layer.
+    step_size : float
+        Initial :math:`\alpha`, learned for each step.
+    gamma : float
+        Initial :math:`\gamma`.
+    """
+
+    def __init__(
+        self,
+        kernel: str = "rbf",
+        steps: int = 1,
+        n_classes: int = 2,
+        *,
+        embedding: str = "simplex",
+        expectation: str = "exact",
+        embedding_size: int = 4,
+        hidden: int = 32,
+        step_size: float = 1.0,
+        gamma: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_choice("head kernel", kernel, KERNELS)
+        check_choice("embedding", embedding, EMBEDDINGS)
+        check_choice("expectation", expectation, EXPECTATIONS)
+        check_sizes(steps=steps, embedding_size=embedding_size, hidden=hidden)
+        check_class_count(n_classes)
+        check_positive("step_size", step_size)
+        check_positive("gamma", gamma)
+        check_expectation(expectation, embedding)
+        self.kernel, self.steps, self.n_classes = kernel, steps, n_classes
+        self.step_size = nn.Parameter(torch.full((steps,), float(step_size)))
+        self.log_gamma = None
+        if kernel != "linear":
+            self.log_gamma = nn.Parameter(torch.tensor(float(gamma)).log())
+        self.embedding = None
+        if embedding == "learned":
+            self.embedding = nn.Parameter(torch.randn(n_classes, embedding_size))
+        self.mlp = None
+        if expectation == "mlp":
+            self.mlp = nn.Sequential(
+                nn.Linear(embedding_size, hidden),
+                nn.GELU(),
+                nn.Linear(hidden, embedding_size),
+            )
+
+    def class_embeddings(self, n_classes: int) -> Float[Tensor, "c e"]:
+        """W for ``n_classes`` classes."""
+        if self.embedding is not None:
+            return self.embedding
+        return simplex(n_classes, like=self.step_size)
+
+    def expectation(
+        self, f: Float[Tensor, "*b e"], w: Float[Tensor, "c e"]
+    ) -> Float[Tensor, "*b e"]:
+        """E[w | f], the paper's eq. (expectation): exact, or its MLP."""
+        if self.mlp is None:
+            return (f @ w.mT).softmax(dim=-1) @ w
+        return self.mlp(f)
+
+    def kernel_matrix(
+        self,
+        query: Float[Tensor, "b q k"],
+        key: Float[Tensor, "b m k"],
+        readable: Bool[Tensor, "b m"],
+    ) -> Float[Tensor, "b q m"]:
+        """K between points; zero for keys that may not be read."""
+        query, key = square_safe(query, key)
+        if self.log_gamma is None:
+            return (query @ key.mT) * readable[:, None]
+        gamma = self.log_gamma.exp()
+        if self.kernel == "rbf":
+            return (-gamma * squared_distances(query, key)).exp() * readable[:, None]
+        scores = gamma * (query @ key.mT)
+        return scores.masked_fill(~readable[:, None], -torch.inf).softmax(dim=-1)
+
+    def coefficients(
+        self,
+        phi: Float[Tensor, "b m k"],
+        y: Int[Tensor, "b m"],
+        labelled: Bool[Tensor, "b m"],
+        w: Float[Tensor, "c e"],
+    ) -> Float[Tensor, "steps b m e"]:
+        """What each labelled point adds to f in each step: ``f = K @ sum(coefficients)``.
+
+        Only labelled points are read, so the descent runs on them alone; it is zero for
+        the others.
+        """
+        target = w[y.clamp(min=0)]  # unlabelled points may carry -1; they are masked
+        weight = (labelled / labelled.sum(dim=1, keepdim=True, dtype=phi.dtype))[..., None]
+        kernel = self.kernel_matrix(phi, phi, labelled)
+        f = torch.zeros_like(target)
+        added = []
+        for step_size in self.step_size:
+            added.append(step_size * weight * (target - self.expectation(f, w)))
+            f = f + kernel @ added[-1]
+        return torch.stack(added)
+
+    def forward(
+        self,
+        phi: Float[Tensor, "b n k"],
+        y: Int[Tensor, "b n"],
+        labelled: Bool[Tensor, "b n"],
+        *,
+        n_classes: int | None = None,
+        points: Float[Tensor, "b n d"] | None = None,
+        backend: str = "dense",
+        record: Record | None = None,
+    ) -> Float[Tensor, "b n c"]:
+        """Logits of every point.
+
+        Parameters
+        ----------
+        phi : Tensor of shape (b, n, k)
+            Features.
+        y, labelled : Tensor of shape (b, n)
+            Classes, and which of them may be read.
+        n_classes : int, optional
+            c of this batch, where embeddings are a simplex; by default that of the head.
+        points : Tensor, optional
+            Not used: this head sees features only.
+        backend : {"dense", "matrix_free"}
+            ``"matrix_free"`` gathers the labelled points, so that K is n x m and not
+            n x n. It waits for the device to learn m.
+        record : callable, optional
+            Is given f and the logits after each step.
+        """
+        check_choice("backend", backend, BACKENDS)
+        w = self.class_embeddings(n_classes or self.n_classes)
+        key, y_key, readable = phi, y, labelled
+        if backend == "matrix_free":
+            key, y_key, readable = gather_labelled(phi, y, labelled)
+        added = self.coefficients(key, y_key, readable, w)
+        kernel = self.kernel_matrix(phi, key, readable)
+        if record is not None:
+            for step, f in enumerate((kernel @ added).cumsum(dim=0)):
+                record(f"head.{step}.f", f)
+                record(f"head.{step}.logits", f @ w.mT)
+        return kernel @ added.sum(dim=0) @ w.mT
+
+
+def simplex(n_classes: int, *, like: Tensor) -> Float[Tensor, "c c"]:
+    """Unit vectors at equal angles, one a row: permuting classes permutes them."""
+    eye = torch.eye(n_classes, dtype=like.dtype, device=like.device)
+    return (eye - 1 / n_classes) * (n_classes / (n_classes - 1)) ** 0.5
+
+
+def gather_labelled(
+    phi: Float[Tensor, "b n k"], y: Int[Tensor, "b n"], labelled: Bool[Tensor, "b n"]
+) -> tuple[Float[Tensor, "b m k"], Int[Tensor, "b m"], Bool[Tensor, "b m"]]:
+    """Labelled points first, cut to the largest number of them in an episode."""
+    m = int(labelled.sum(dim=1).max())
+    index = labelled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :m]
+    key = phi.gather(1, index[..., None].expand(-1, -1, phi.shape[-1]))
+    return key, y.gather(1, index), labelled.gather(1, index)
+
+
+def check_class_count(n_classes: int) -> None:
+    """At least two classes."""
+    check_sizes(n_classes=n_classes)
+    if n_classes < 2:
+        raise ValueError(f"n_classes must be at least 2, got {n_classes}.")
+
+
+def check_expectation(expectation: str, embedding: str) -> None:
+    """The MLP goes with learned embeddings only."""
+    if expectation == "mlp" and embedding != "learned":
+        raise ValueError(
+            "expectation='mlp' needs embedding='learned': an MLP has a fixed width, the "
+            "simplex has another one for each number of classes."
+        )

@@ -1,0 +1,194 @@
+"""Stage 1, TF^L of the paper: RBF attention that outputs a graph Laplacian (Lemma 1)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icssl.errors import check_choice, check_positive
+from icssl.model.attention import BACKENDS, square_safe
+from icssl.model.operator import Factor, LaplacianOperator, Walk
+from icssl.model.stage import Record, application_order, check_sizes
+
+KERNELS = ("rbf", "linear")
+
+
+class LaplacianTransformer(nn.Module):
+    r"""Layers of multi-head RBF attention acting on points x and on a matrix R.
+
+    Every layer computes one walk :math:`P_h` per head from the points, with keys
+    :math:`b_h x` and queries :math:`c_h x`, and updates, from :math:`R = I`,
+
+    .. math::
+        x \leftarrow (1 + s) x + \sum_h a_h P_h x, \qquad
+        R \leftarrow (1 + s') R + \sum_h a'_h P_h R .
+
+    Every block is a scalar times the identity (the paper's remark on Lemma 1), so the
+    number of parameters does not depend on n. R is returned as an operator.
+
+    Parameters
+    ----------
+    layers, heads : int
+    kernel : {"rbf", "linear"}
+        ``"linear"`` is the paper's ablation. Its walk is :math:`v_j \cdot u_i / n`, with
+        rows of more than unit size drawn in to it: unbounded, x would grow cubically.
+    layer_loops, stage_loops : int
+        How often each layer, and the whole stage, is applied.
+    attend_to_r : bool
+        Let queries and keys look at the rows of R also, through two more scalars a head
+        (the paper's B and C). Forms R, so it needs the dense backend.
+    start_points : int, optional
+        Learn the start of R, a matrix that ties the model to this many points; by
+        default it is the identity.
+    sigma : float
+        Bandwidth around which those of the heads are spread at initialisation.
+    """
+
+    def __init__(
+        self,
+        layers: int = 1,
+        heads: int = 1,
+        *,
+        kernel: str = "rbf",
+        layer_loops: int = 1,
+        stage_loops: int = 1,
+        attend_to_r: bool = False,
+        start_points: int | None = None,
+        sigma: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_choice("Laplacian kernel", kernel, KERNELS)
+        check_positive("sigma", sigma)
+        check_sizes(
+            layers=layers, heads=heads, layer_loops=layer_loops, stage_loops=stage_loops
+        )
+        self.kernel, self.sigma, self.attend_to_r = kernel, sigma, attend_to_r
+        self.layers, self.heads = layers, heads
+        self.order = application_order(layers, layer_loops, stage_loops)
+
+        # Nothing reads the points after the last application, so where no layer is
+        # applied again, the last one has no parameters to move them.
+        moves = layers if len(self.order) > layers else layers - 1
+        self.skip_x = nn.Parameter(torch.zeros(moves)) if moves else None  # s
+        self.mix_x = nn.Parameter(torch.zeros(moves, heads)) if moves else None  # a
+        self.skip_r = nn.Parameter(torch.zeros(layers))  # s'
+        self.mix_r = nn.Parameter(torch.zeros(layers, heads))  # a'
+        self.key_scale = nn.Parameter(torch.zeros(layers, heads))  # b
+        self.query_scale = nn.Parameter(torch.zeros(layers, heads))  # c
+        on_r = torch.zeros(layers, heads) if attend_to_r else None
+        self.key_scale_r = None if on_r is None else nn.Parameter(on_r.clone())  # b'
+        self.query_scale_r = None if on_r is None else nn.Parameter(on_r.clone())  # c'
+        self.start = None if start_points is None else nn.Parameter(torch.eye(start_points))
+        self.reset_parameters()
+
+    @classmethod
+    def lemma1(cls, sigma: float) -> "LaplacianTransformer":
+        r"""The construction of Lemma 1: R is exactly :math:`I - D^{-1} A`.
+
+        The transposed right-normalised Laplacian of the graph with affinities
+        :math:`\exp(-\|x_i - x_j\|^2 / \sigma^2)`: see
+        :func:`icssl.graph.right_normalised_laplacian`.
+        """
+        stage = cls(layers=1, heads=1)
+        stage.start_from_lemma1(sigma)
+        return stage
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Random weights around a sum of Laplacians with spread bandwidths."""
+        spread = torch.linspace(-1, 1, self.heads) if self.heads > 1 else torch.zeros(1)
+        scale = (1 / (self.sigma * 2**spread)).expand(self.layers, -1)
+        for parameter in (self.key_scale, self.query_scale):
+            parameter.copy_(scale * (1 + 0.1 * torch.randn_like(scale)))
+        nn.init.normal_(self.mix_r, mean=-1 / self.heads, std=0.1 / self.heads)
+        nn.init.normal_(self.skip_r, std=0.1)
+        for optional in (self.skip_x, self.mix_x, self.key_scale_r, self.query_scale_r):
+            if optional is not None:
+                nn.init.normal_(optional, std=0.1)
+        if self.start is not None:
+            nn.init.eye_(self.start)
+
+    @torch.no_grad()
+    def start_from_lemma1(self, sigma: float, noise: float = 0.0) -> None:
+        """Set the weights of Lemma 1 in the first head of the first layer, else zero.
+
+        ``noise`` is the standard deviation added to every weight, so that training can
+        leave the construction. A looped layer applies it as often as it is looped.
+        """
+        check_positive("sigma", sigma)
+        for name, parameter in self.named_parameters():
+            if name == "start":
+                nn.init.eye_(parameter)
+            elif name in ("key_scale", "query_scale"):
+                parameter.fill_(1 / sigma)
+            else:
+                parameter.zero_()
+        self.mix_r[0, 0] = -1
+        for parameter in self.parameters():
+            parameter.add_(noise * torch.randn_like(parameter))
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        *,
+        backend: str = "dense",
+        record: Record | None = None,
+    ) -> LaplacianOperator:
+        """R of every episode. ``record`` is given what each layer computed."""
+        check_choice("backend", backend, BACKENDS)
+        if self.attend_to_r and backend != "dense":
+            raise ValueError(f"attend_to_r needs backend='dense', got {backend!r}.")
+        (x,) = square_safe(x)
+        r = self._start_of_r(x) if self.attend_to_r or record is not None else None
+        factors = []
+        for step, layer in enumerate(self.order):
+            walk = self._walk(layer, x, r if self.attend_to_r else None, backend)
+            factor = Factor(1 + self.skip_r[layer], self.mix_r[layer], walk)
+            factors.append(factor)
+            if step + 1 < len(self.order):
+                x = self._move(layer, x, walk)
+            if r is None:
+                continue
+            r = factor.matmul(r)
+            if record is not None:
+                record(f"laplacian.{step}.walk", walk.dense())
+                record(f"laplacian.{step}.x", x)
+                record(f"laplacian.{step}.R", r)
+        return LaplacianOperator(factors, self.start)
+
+    def _walk(self, layer: int, x: Tensor, r: Tensor | None, backend: str) -> Walk:
+        key = self.key_scale[layer, :, None, None] * x[:, None]
+        query = self.query_scale[layer, :, None, None] * x[:, None]
+        if (
+            r is not None
+            and self.key_scale_r is not None
+            and self.query_scale_r is not None
+        ):
+            key = torch.cat([key, self.key_scale_r[layer, :, None, None] * r[:, None]], -1)
+            query = torch.cat(
+                [query, self.query_scale_r[layer, :, None, None] * r[:, None]], -1
+            )
+        if self.kernel == "linear":
+            query, key = square_safe(query, key)
+            query = _bounded_linear_query(query, key)
+        return Walk(self.kernel, query, key, backend)
+
+    def _move(self, layer: int, x: Tensor, walk: Walk) -> Tensor:
+        if self.skip_x is None or self.mix_x is None:
+            return x
+        factor = Factor(1 + self.skip_x[layer], self.mix_x[layer], walk)
+        return factor.matmul(x)
+
+    def _start_of_r(self, x: Tensor) -> Tensor:
+        n = x.shape[-2]
+        start = torch.eye(n, dtype=x.dtype, device=x.device)
+        return (start if self.start is None else self.start).expand(len(x), n, n)
+
+
+def _bounded_linear_query(query: Tensor, key: Tensor) -> Tensor:
+    """Queries for which no row of ``query key^T`` has absolute values that sum above one.
+
+    By Cauchy-Schwarz the row sum of j is at most ``n |v_j| mean_i |u_i|``.
+    """
+    mean_key = key.norm(dim=-1, keepdim=True).mean(dim=-2, keepdim=True)
+    reach = query.norm(dim=-1, keepdim=True) * mean_key
+    return query / (query.shape[-2] * reach.clamp(min=1))

@@ -1,0 +1,61 @@
+"""Artefact ``params``: trainable parameters of every model, by stage, beside the paper's.
+
+The paper publishes totals (its table of parameter counts) but not the layers, heads and
+widths they come from. Ours are sums over the presets as they are.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from icssl.model.baseline import BaselineConfig, BaselineTransformer
+from icssl.model.transformer import PRESETS, ICSSLTransformer, ModelConfig
+
+STAGES = ("laplacian", "eigenmap", "head")
+
+# The paper's table of parameter counts. Logistic regressions are fitted to each context
+# and have no weights of their own here; the paper counts 627 or 628 for them.
+PUBLISHED = {
+    ("paper", "laplacian"): 2_592,
+    ("paper", "eigenmap"): 7_684,
+    ("paper", "head"): 576,
+    ("paper", "total"): 10_852,
+    ("orig_icl", "total"): 576,
+    ("eig_icl", "total"): 576,
+    ("transformer", "total"): 1_442_178,
+}
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    """One row: how many trainable numbers a stage of a model has."""
+
+    model: str
+    stage: str
+    parameters: int
+    published: int | None
+
+
+def count_parameters(module: nn.Module | None) -> int:
+    """Trainable parameters of a module; none for a stage that a model lacks."""
+    if module is None:
+        return 0
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def parameter_counts(d: int = 3) -> list[ParameterCount]:
+    """Rows for every preset and the Transformer baseline on ``d`` coordinates."""
+    counts: list[tuple[str, str, int]] = []
+    for preset in PRESETS:
+        model = ICSSLTransformer(ModelConfig.preset(preset))
+        by_stage = [(stage, count_parameters(getattr(model, stage))) for stage in STAGES]
+        counts += [(preset, stage, count) for stage, count in by_stage if count]
+        counts.append((preset, "total", count_parameters(model)))
+    baseline = BaselineTransformer(BaselineConfig(d=d))
+    for stage, module in baseline.named_children():
+        counts.append(("transformer", stage, count_parameters(module)))
+    counts.append(("transformer", "total", count_parameters(baseline)))
+    return [
+        ParameterCount(model, stage, count, PUBLISHED.get((model, stage)))
+        for model, stage, count in counts
+    ]

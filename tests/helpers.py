@@ -1,0 +1,54 @@
+"""Tolerances, each with its reason, and small things that several tests need."""
+
+import torch
+
+from icssl import Episode
+
+F64 = {"rtol": 1e-10, "atol": 1e-12}  # exact identities, checked in float64
+F64_DEEP = {"rtol": 1e-7, "atol": 1e-9}  # float64 through a whole model: rounding adds up
+F32 = {"rtol": 1e-4, "atol": 1e-5}  # the same in float32, where backends sum differently
+
+
+def random_episode(
+    generator, *, b=2, n=12, d=3, c=2, m=4, k=None, dtype=torch.float64, device="cpu"
+):
+    """Gaussian points, random classes, the first ``m`` points after a shuffle labelled."""
+    x = torch.randn(b, n, d, generator=generator, dtype=dtype)
+    y = torch.randint(c, (b, n), generator=generator)
+    labelled = torch.rand(b, n, generator=generator).argsort(dim=1) < m
+    features = None
+    if k is not None:
+        features = torch.randn(b, n, k, generator=generator, dtype=dtype)
+    return Episode(x, y, labelled, n_classes=c, features=features).to(device)
+
+
+def permuted(episode, order):
+    """The same episode with its points in another order."""
+    features = None if episode.features is None else episode.features[:, order]
+    return Episode(
+        episode.x[:, order],
+        episode.y[:, order],
+        episode.labelled[:, order],
+        n_classes=episode.n_classes,
+        features=features,
+    )
+
+
+def principal_angle(a, b):
+    """Largest angle between the spans of two sets of columns, accurate when it is small."""
+    a, b = torch.linalg.qr(a).Q, torch.linalg.qr(b).Q
+    return torch.linalg.matrix_norm(a - b @ (b.mT @ a), ord=2).clamp(max=1).asin()
+
+
+def bottom_eigenvectors(r, k):
+    """The reference for Lemma 2: bottom eigenvectors of R R^T, by LAPACK."""
+    return torch.linalg.eigh(r @ r.mT).eigenvectors[..., :k]
+
+
+def without_gradient(module):
+    """Names of parameters that the last backward pass did not reach."""
+    return [
+        name
+        for name, parameter in module.named_parameters()
+        if parameter.grad is None or not parameter.grad.abs().max() > 0
+    ]

@@ -1,0 +1,57 @@
+"""The one-way flow: every import descends, and a person who predicts loads little."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import icssl
+
+ROOT = Path(icssl.__file__).parent
+
+# From the bottom up; a module may import only from what stands before it.
+LAYERS = ["errors", "graph", "episode", "model", "paper", "demo", "cli", "__main__"]
+
+
+def layer_of(module):
+    """Of ``icssl.model.head``: ``model``."""
+    return module.split(".")[1]
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == "icssl":
+                yield from (f"icssl.{alias.name}" for alias in node.names)
+            elif node.module.startswith("icssl."):
+                yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.startswith("icssl."))
+
+
+def test_imports_only_descend():
+    seen = set()
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts == ("__init__",):
+            continue  # gathers the public names
+        own = LAYERS.index(parts[0])
+        for module in imports_of(path):
+            if module == "icssl.__version__":
+                continue
+            assert LAYERS.index(layer_of(module)) <= own, f"{path.name} imports {module}"
+            seen.add(layer_of(module))
+    assert {"errors", "episode", "model"} <= seen  # the walk above found the imports
+
+
+def test_import_of_the_package_loads_no_plotting_and_no_command_line():
+    code = "import sys, icssl; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "icssl.model.transformer" in loaded
+    assert not {"matplotlib", "typer", "rich", "sklearn", "beartype"} & set(loaded)
+
+
+def test_public_names_exist():
+    assert all(hasattr(icssl, name) for name in icssl.__all__)
