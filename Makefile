@@ -18,10 +18,10 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY)  ## label a Swiss roll and two moons from three labels each
-	$(BIN)/icssl demo --output docs/figures/demo.png
+	$(BIN)/icssl demo
 
 test: $(READY)  ## run the tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -32,7 +32,8 @@ format: $(READY)  ## let ruff rewrite the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-figures: $(READY)  ## draw the figures of docs/ again (about five minutes)
+figures: $(READY)  ## draw the figures of docs/ again (about eight minutes)
+	$(BIN)/icssl demo --output docs/figures/demo.png
 	$(BIN)/python benchmarks/convergence.py
 	$(BIN)/python benchmarks/attention.py
 

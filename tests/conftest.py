@@ -3,6 +3,8 @@ import os
 import pytest
 import torch
 
+torch.set_num_threads(1)  # tensors here are small: a second thread only waits
+
 # Any seed on demand: ICSSL_TEST_SEEDS="5,6,7" make test
 SEEDS = [int(seed) for seed in os.environ.get("ICSSL_TEST_SEEDS", "0,1").split(",")]
 

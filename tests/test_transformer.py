@@ -106,7 +106,8 @@ def extremes(generator):
 @pytest.mark.parametrize("backend", ["dense", "matrix_free"])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_extreme_clouds_are_not_errors(generator, preset, backend):
-    model = ICSSLTransformer(ModelConfig.preset(preset))
+    fewer = {"eigenmap_layers": 1} if backend == "matrix_free" else {}  # same code, sooner
+    model = ICSSLTransformer(ModelConfig.preset(preset, **fewer))
     y = torch.zeros(1, N, dtype=torch.long)  # labelled points of one class only
     labelled = torch.arange(N)[None] < 3
     features = torch.randn(1, N, 4, generator=generator)
