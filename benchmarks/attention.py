@@ -1,10 +1,11 @@
 """Dense against matrix-free RBF attention: time and peak memory as n grows.
 
 P G and P^T G with 6 coordinates and 8 value columns in float32, each size in a process of
-its own, so that its peak memory is its own. Draws docs/figures/attention.png
-(attention-cuda.png on a GPU) and ends in one JSON line. About four minutes on two cores.
+its own, so that its peak memory is its own. Draws docs/figures/attention-cpu.png (or
+-cuda.png), writes results/benchmark-attention-cpu.json and ends in the same JSON as one
+line. About five minutes on two cores.
 
-    python benchmarks/attention.py [--device cuda] [--sizes 1000,10000] [--figure FILE.png]
+    python benchmarks/attention.py [--device cuda] [--sizes 1000,10000] [--root FOLDER]
 """
 
 import argparse
@@ -24,7 +25,6 @@ D, V, REPEATS = 6, 8, 3
 SIZES = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000]
 DENSE_LIMIT = 20_000  # beyond it the matrix and its temporaries take many gigabytes
 FUNCTIONS = {"P G": attention, "P^T G": attention_transposed}
-FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 
 
 def peak_bytes(device):
@@ -88,7 +88,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
     cases = [
@@ -109,11 +109,14 @@ def main():
             f" {row['seconds']:9.4f} s {row['megabytes']:9.1f} MB",
             flush=True,
         )
-    name = "attention.png" if options.device == "cpu" else "attention-cuda.png"
-    draw(rows, options.device, options.figure or FIGURES / name)
+    figures, results = options.root / "docs" / "figures", options.root / "results"
+    draw(rows, options.device, figures / f"attention-{options.device}.png")
     machine = "cpu" if options.device == "cpu" else torch.cuda.get_device_name()
     summary = {"benchmark": "attention", "device": machine, "torch": torch.__version__}
-    print(json.dumps({**summary, "d": D, "v": V, "rows": rows}))
+    line = json.dumps({**summary, "d": D, "v": V, "rows": rows})
+    results.mkdir(exist_ok=True)
+    (results / f"benchmark-attention-{options.device}.json").write_text(line + "\n")
+    print(line)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,21 @@ import icssl
 ROOT = Path(icssl.__file__).parent
 
 # From the bottom up; a module may import only from what stands before it.
-LAYERS = ["errors", "graph", "episode", "model", "paper", "demo", "cli", "__main__"]
+LAYERS = [
+    "errors",
+    "files",
+    "random",
+    "graph",
+    "episode",
+    "manifolds",
+    "data",
+    "model",
+    "baselines",
+    "paper",
+    "demo",
+    "cli",
+    "__main__",
+]
 
 
 def layer_of(module):

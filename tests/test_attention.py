@@ -94,25 +94,49 @@ def test_matrix_free_equals_dense(generator, kernel, masked, dtype, device):
             torch.testing.assert_close(free, dense, **tolerance)
 
 
-def test_transposed_is_the_transpose(generator):
-    query, key, value, grad = inputs(generator)
+def test_products_are_with_the_matrix_of_the_definition(generator):
+    query, key, value, grad = inputs(generator, batch=())
     for kernel in KERNELS:
-        p = attention_matrix(kernel, query, key)
-        torch.testing.assert_close(
-            attention_transposed(kernel, query, key, grad), p.mT @ grad, **F64
-        )
+        p = looped_matrix(kernel, query, key)
+        transposed = attention_transposed(kernel, query, key, grad)
+        torch.testing.assert_close(transposed, p.mT @ grad, **F64)
         torch.testing.assert_close(attention(kernel, query, key, value), p @ value, **F64)
+
+
+@pytest.mark.parametrize("backend", ["dense", "matrix_free"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_query_with_nothing_to_read_gets_zeros(generator, kernel, backend):
+    query, key, value, grad = inputs(generator)
+    mask = torch.zeros(1, 1, 1, 9, dtype=torch.bool)
+    read = attention(kernel, query, key, value, mask, backend=backend)
+    asked = attention_transposed(kernel, query, key, grad, mask, backend=backend)
+    assert read.abs().max() == asked.abs().max() == 0
+
+
+@pytest.mark.parametrize("backend", ["dense", "matrix_free"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_one_far_point_does_not_disturb_the_others(generator, backend, masked):
+    x = torch.randn(1, 50, 3, generator=generator)
+    x[0, 0] = 1e8
+    value = torch.randn(1, 50, 2, generator=generator)
+    mask = (torch.arange(50) > 0)[None, None] if masked else None
+    exact = attention("rbf", x.double(), x.double(), value.double(), mask)
+    read = attention("rbf", x, x, value, mask, backend=backend)
+    torch.testing.assert_close(read.double()[:, 1:], exact[:, 1:], **F32)
 
 
 @pytest.mark.parametrize(("d", "v"), [(3, 1), (6, 8), (20, 3), (2, 33)])
 def test_matrix_free_reaches_a_fused_kernel(generator, d, v, device):
     """Where no fused kernel fits, torch forms the matrix; here it may only raise."""
-    query, key, value, _ = inputs(
+    query, key, value, grad = inputs(
         generator, dtype=torch.float32, device=device, d=d, v=v, batch=(2,)
     )
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
         free = attention("rbf", query, key, value, backend="matrix_free")
+        asked = attention_transposed("rbf", query, key, grad, backend="matrix_free")
     torch.testing.assert_close(free, attention("rbf", query, key, value), **F32)
+    dense = attention_transposed("rbf", query, key, grad)
+    torch.testing.assert_close(asked, dense, **F32)
 
 
 @pytest.mark.parametrize("backend", ["dense", "matrix_free"])
@@ -133,8 +157,9 @@ def test_far_points_do_not_divide_zero_by_zero(distance, backend):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("size", [0.0, 1e-38, 1e-12, 1e12, 3e38])
 def test_finite_for_any_finite_input(generator, kernel, backend, size):
-    query, key, value, grad = inputs(generator, dtype=torch.float32)
+    query, key, value, grad = inputs(generator, dtype=torch.float32, q=300, k=300)
     query, key = (t / t.abs().max() * size for t in (query, key))
+    value, grad = 1e3 * value, 1e3 * grad
     assert attention(kernel, query, key, value, backend=backend).isfinite().all()
     assert attention_transposed(kernel, query, key, grad, backend=backend).isfinite().all()
 

@@ -67,14 +67,14 @@ def test_lemma2_has_the_weights_of_the_proof():
     k, mu = 3, 2.5
     stage = EigenmapTransformer.lemma2(k, iterations=2, mu=mu)
     assert stage.order == list(range(6))
-    eye = torch.eye(k)
+    eye = torch.eye(k).double()
     for first in (0, 3):
         torch.testing.assert_close(stage.skip[first], (mu - 1) * eye)
         torch.testing.assert_close(stage.value[first, 0], -eye)
         assert stage.key_r[first, 0] * stage.query_r[first, 0] == 1
         assert stage.key[first].abs().max() == stage.query[first].abs().max() == 0
         for i in (1, 2):
-            before = torch.diag((torch.arange(k) < i).float())
+            before = torch.diag((torch.arange(k) < i).double())
             torch.testing.assert_close(stage.key[first + i, 0], before)
             torch.testing.assert_close(stage.query[first + i, 0], before)
             torch.testing.assert_close(stage.value[first + i, 0], -torch.diag(eye[i]))
@@ -87,8 +87,7 @@ def test_lemma2_is_block_power_iteration(generator, iterations):
     operator, x = random_case(generator)
     r = operator.matrix
     mu = 1.1 * torch.linalg.matrix_norm(r, ord=2).max().square().item()
-    stage = EigenmapTransformer.lemma2(4, iterations, mu).double()
-    stage.start_from_lemma2(mu)
+    stage = EigenmapTransformer.lemma2(4, iterations, mu)
     expected = fourier_start(x, 4)
     for _ in range(iterations):
         q, upper = torch.linalg.qr(mu * expected - r @ (r.mT @ expected))
@@ -99,8 +98,8 @@ def test_lemma2_is_block_power_iteration(generator, iterations):
 @pytest.mark.parametrize("mu", [None, 1.5, 4.0])
 def test_lemma2_converges_to_the_bottom_eigenvectors(mu):
     x = blobs()
-    operator = LaplacianTransformer.lemma1(1.5).double()(x).formed()
-    f = EigenmapTransformer.lemma2(4, 500, mu).double()(operator, x)
+    operator = LaplacianTransformer.lemma1(1.5)(x).formed()
+    f = EigenmapTransformer.lemma2(4, 500, mu)(operator, x)
     expected = bottom_eigenvectors(operator.dense(), 4)
     assert principal_angle(f, expected) < 1e-6
     torch.testing.assert_close(f.mT @ f, torch.eye(4).double()[None], **F64)
@@ -109,18 +108,18 @@ def test_lemma2_converges_to_the_bottom_eigenvectors(mu):
 def test_lemma2_finds_a_repeated_eigenvalue_as_a_subspace():
     """Blobs so far apart that the graph falls into four pieces: a null space of four."""
     x = 100 * blobs(n=40)
-    operator = LaplacianTransformer.lemma1(100.0).double()(x).formed()
+    operator = LaplacianTransformer.lemma1(100.0)(x).formed()
     r = operator.dense()
     assert torch.linalg.eigvalsh(r @ r.mT)[0, 3] < 1e-12
-    f = EigenmapTransformer.lemma2(4, 400).double()(operator, x)
+    f = EigenmapTransformer.lemma2(4, 400)(operator, x)
     assert torch.linalg.matrix_norm(r.mT @ f) < 1e-6
 
 
 def test_default_mu_takes_r_at_any_scale(generator):
     """The same features whatever R is multiplied by; a fixed mu would diverge."""
     x = blobs()
-    r = LaplacianTransformer.lemma1(1.5).double()(x).dense()
-    stage = EigenmapTransformer.lemma2(4, 20).double()
+    r = LaplacianTransformer.lemma1(1.5)(x).dense()
+    stage = EigenmapTransformer.lemma2(4, 20)
     expected = stage(dense_operator(r), x)
     for scale in (1e-3, 1e3):
         torch.testing.assert_close(stage(dense_operator(scale * r), x), expected, **F64)
@@ -129,7 +128,7 @@ def test_default_mu_takes_r_at_any_scale(generator):
 def test_largest_eigenvalue_is_estimated_from_below():
     for seed in range(5):
         x = blobs(seed)
-        r = LaplacianTransformer.lemma1(1.5).double()(x).dense()
+        r = LaplacianTransformer.lemma1(1.5)(x).dense()
         exact = torch.linalg.matrix_norm(r, ord=2).square()
         estimate = largest_eigenvalue(dense_operator(r), x)
         assert 0.8 * exact < estimate <= exact * (1 + 1e-12)
@@ -144,10 +143,19 @@ def test_fourier_start_depends_on_the_shape_of_the_cloud_alone(generator):
     assert torch.linalg.matrix_rank(start).eq(5).all()
 
 
+def test_learned_start_is_where_the_papers_update_begins(generator):
+    stage = EigenmapTransformer(4, 2, 2, start="learned", start_points=9).double()
+    operator, x = random_case(generator)
+    for r, f in zip(operator.matrix, stage(operator, x), strict=True):
+        torch.testing.assert_close(f, paper_stage2(stage, r, stage.start), **F64)
+
+
+@pytest.mark.parametrize("scale_operator", [False, True])
 @pytest.mark.parametrize("start", ["fourier", "learned"])
-def test_gradcheck(generator, start):
+def test_gradcheck(generator, start, scale_operator):
     points = 6 if start == "learned" else None
-    stage = EigenmapTransformer(3, 2, 2, stage_loops=2, start=start, start_points=points)
+    options = {"start": start, "start_points": points, "scale_operator": scale_operator}
+    stage = EigenmapTransformer(3, 2, 2, stage_loops=2, **options)
     stage = stage.double()
     operator, x = random_case(generator, b=1, n=6)
     r = operator.matrix.requires_grad_()
@@ -194,6 +202,8 @@ def test_bad_options(generator):
         EigenmapTransformer(4, start="learned")
     with pytest.raises(ValueError, match="iterations must be at least 1, got 0"):
         EigenmapTransformer.lemma2(4, 0)
+    with pytest.raises(ValueError, match="mu must be a positive, finite number, got -1"):
+        EigenmapTransformer.lemma2(4, 2, mu=-1.0)
     operator, x = random_case(generator)
     with pytest.raises(ValueError, match=r"k = 10, n = 9"):
         EigenmapTransformer(10).double()(operator, x)

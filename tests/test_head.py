@@ -192,8 +192,8 @@ def test_prediction_is_a_sum_over_labelled_points(generator):
     phi, y, labelled = case(generator)
     head = head_of({"kernel": "rbf", "steps": 3})
     w = head.class_embeddings(3)
-    added = head.coefficients(phi, y, labelled, w).sum(dim=0)
     kernel = head.kernel_matrix(phi, phi, labelled)
+    added = head.coefficients(kernel, y, labelled, w).sum(dim=0)
     each = kernel[..., None] * (added @ w.T)[:, None]  # (b, n, labelled point, c)
     torch.testing.assert_close(each.sum(dim=2), head(phi, y, labelled), **F64)
     assert each.transpose(1, 2)[~labelled].abs().max() == 0

@@ -8,6 +8,7 @@ import torch
 from helpers import F32, F64, F64_DEEP, permuted, random_episode, without_gradient
 from icssl import BaselineTransformer, Episode, ICSSLTransformer, ModelConfig
 from icssl.model.inputs import neighbour_scaled, prepare
+from icssl.model.laplacian import LaplacianTransformer
 from icssl.model.transformer import PRESETS
 
 N = 100  # the paper's presets are made for 100 points
@@ -116,6 +117,29 @@ def test_extreme_clouds_are_not_errors(generator, preset, backend):
         assert logits.isfinite().all(), name
 
 
+OTHER_MODELS = {
+    "constructed": ModelConfig.constructed(iterations=5),
+    "linear mlp": ModelConfig(
+        features="coordinates",
+        scale="none",
+        kernel="linear",
+        embedding="learned",
+        expectation="mlp",
+        steps=5,
+    ),
+    "softmax": ModelConfig(kernel="softmax", steps=3),
+    "attend to r": ModelConfig(attend_to_r=True),
+}
+
+
+@pytest.mark.parametrize("config", OTHER_MODELS.values(), ids=OTHER_MODELS.keys())
+def test_extreme_clouds_in_models_beyond_the_presets(generator, config):
+    model = ICSSLTransformer(config)
+    y = torch.randint(2, (1, N), generator=generator)
+    for name, x in extremes(generator).items():
+        assert model(Episode(x, y, torch.arange(N)[None] < 3)).isfinite().all(), name
+
+
 DEGENERATE = ["duplicates", "one point", "zeros", "constant coordinate", "tiny"]
 
 
@@ -202,15 +226,20 @@ def test_constructed_model_labels_blobs_from_one_label_each(generator):
     model = ICSSLTransformer(
         ModelConfig.constructed(k=3, iterations=300, sigma=1.5, steps=10)
     )
+    assert next(model.parameters()).dtype == torch.float64
     assert torch.equal(model(episode).argmax(dim=-1)[0], y)
 
 
 def test_lemma_start_trains_away_from_the_construction(generator):
-    torch.manual_seed(0)
-    config = ModelConfig.preset("free", init="lemma", noise=0.02)
-    model = ICSSLTransformer(config).double()
-    assert model.laplacian.mix_r[0, 0].item() == pytest.approx(-1, abs=0.1)
-    model(episode_for(generator)).pow(3).sum().backward()
+    once = {"init": "lemma", "layer_loops": 1, "stage_loops": 1}
+    episode = episode_for(generator)
+    exact = ICSSLTransformer(ModelConfig.preset("free", noise=0.0, **once))
+    x = prepare(episode.x)
+    expected = LaplacianTransformer.lemma1(1.0)(x).dense()
+    torch.testing.assert_close(exact.laplacian(x).dense(), expected, **F64)
+    model = ICSSLTransformer(ModelConfig.preset("free", **once)).double()
+    assert 0 < (model.laplacian(x).dense() - expected).abs().max() < 0.5
+    model(episode).pow(3).sum().backward()
     assert without_gradient(model) == []
 
 
@@ -255,7 +284,7 @@ def test_prepare_centres_and_scales(generator):
 def test_scaling_in_pieces_changes_nothing(generator, monkeypatch):
     x = torch.randn(2, 30, 3, generator=generator)
     whole = neighbour_scaled(x)
-    monkeypatch.setattr("icssl.model.inputs._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("icssl.model.inputs._DISTANCES_AT_ONCE", 7 * 2 * 30)
     torch.testing.assert_close(neighbour_scaled(x), whole)
 
 
@@ -276,6 +305,10 @@ BAD_CONFIGS = {
         "width must be a multiple of encoder_heads, got 10 and 4",
     ),
     "start": (lambda: ModelConfig(start="learned"), "a learned start needs n_points"),
+    "loops": (
+        lambda: ModelConfig(init="lemma"),
+        "layer_loops = stage_loops = 1, got 2 and 2",
+    ),
     "k > n": (
         lambda: ModelConfig(start="learned", n_points=8, k=9),
         "k = 9, n = 8",
@@ -303,6 +336,11 @@ BAD_EPISODES = {
         {"k": None},
         "reads 4 columns of episode.features, got 0",
     ),
+    "encoder on coordinates": (
+        "encoder_on_x",
+        {},
+        "the encoder head reads k = 4 coordinates, got 3",
+    ),
     "few eigenvectors": ("eig_icl", {"k": 2}, "reads 4 columns of episode.features, got 2"),
 }
 
@@ -311,14 +349,30 @@ BAD_EPISODES = {
     ("preset", "options", "message"), BAD_EPISODES.values(), ids=BAD_EPISODES.keys()
 )
 def test_an_episode_that_does_not_fit(generator, preset, options, message):
+    model = (
+        build("encoder", features="coordinates")
+        if preset == "encoder_on_x"
+        else build(preset)
+    )
     with pytest.raises(ValueError, match=message):
-        build(preset)(episode_for(generator, **options))
+        model(episode_for(generator, **options))
 
 
-def test_presets_differ_only_where_they_say():
-    paper = dataclasses.asdict(ModelConfig.preset("paper"))
-    linear = dataclasses.asdict(ModelConfig.preset("lap_linear"))
-    assert {key for key in paper if paper[key] != linear[key]} == {
-        "laplacian_kernel",
-        "sigma",
-    }
+PRESET_CHANGES = {
+    ("paper", "lap_linear"): {"laplacian_kernel", "sigma"},
+    ("paper", "lap_pe_1layer"): {
+        "laplacian_layers",
+        "eigenmap_layers",
+        "layer_loops",
+        "stage_loops",
+    },
+    ("orig_icl", "eig_icl"): {"features", "gamma"},
+    ("free", "encoder"): {"head"},
+    ("paper", "free"): {"n_points", "start", "embedding", "centre", "scale", "sigma"},
+}
+
+
+@pytest.mark.parametrize("pair", PRESET_CHANGES)
+def test_presets_differ_only_where_they_say(pair):
+    one, other = (dataclasses.asdict(ModelConfig.preset(name)) for name in pair)
+    assert {key for key in one if one[key] != other[key]} == PRESET_CHANGES[pair]

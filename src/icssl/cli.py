@@ -61,21 +61,17 @@ def demo(
     from icssl.demo import CLOUDS, METHODS, draw_demo, run_demo
 
     console = Console()
+    _check_writable(output)
     results = []
     for cloud in CLOUDS:
-        with console.status(
-            f"{cloud.name}: {iterations:,} iterations on {draws} clouds ..."
-        ):
+        with console.status(f"{cloud.name}: {iterations:,} iterations, {draws} draws ..."):
             results.append(run_demo(cloud, draws=draws, iterations=iterations, seed=seed))
     table = Table(title="Accuracy on the 97 points without a label", title_justify="left")
     table.add_column("cloud")
     for method in METHODS:
         table.add_column(method, justify="right")
     for result in results:
-        accuracies = [result.accuracy[method] for method in METHODS]
-        half = [1.96 * a.std(ddof=1) / len(a) ** 0.5 for a in accuracies]
-        cells = [f"{a.mean():.3f} ± {h:.3f}" for a, h in zip(accuracies, half, strict=True)]
-        table.add_row(result.cloud.name, *cells)
+        table.add_row(result.cloud.name, *(result.interval(method) for method in METHODS))
     console.print(table)
     console.print(
         f"Mean over {draws} draws, with 95% intervals. The constructed model makes "
@@ -83,6 +79,18 @@ def demo(
     )
     draw_demo(results, output)
     console.print(f"Picture: {output}")
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a path before the work is done and not after."""
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder: give the name of a file.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise typer.BadParameter(f"cannot write {path}: {error.strerror}.") from error
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """``Episode``: the one value that data, model, loss and evaluation share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, no_type_check
 
@@ -7,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 from torch import Tensor
+
+_OPTIONAL = ("laplacian", "features", "distances")
 
 
 @no_type_check  # under test, too, a wrong value must meet the errors below first
@@ -28,11 +31,14 @@ class Episode:
         Whose class the model may see: at least one point of every episode. That all of
         them have one class is valid.
     n_classes : int, default 0
-        Number of classes c; 0 stands for the largest label plus one, and at least two.
+        Number of classes c; 0 stands for the largest class in ``y`` plus one, known only
+        to the loss or not, and at least two.
     laplacian : Tensor of shape (b, n, n), optional
         Ground-truth Laplacian.
     features : Tensor of shape (b, n, k), optional
         Ground-truth eigenmap features, with k at most n.
+    distances : Tensor of shape (b, n, n), optional
+        Ground-truth distances along the manifold.
 
     Examples
     --------
@@ -47,12 +53,13 @@ class Episode:
     n_classes: int = 0
     laplacian: Float[Tensor, "b n n"] | None = None
     features: Float[Tensor, "b n k"] | None = None
+    distances: Float[Tensor, "b n n"] | None = None
 
     def __post_init__(self) -> None:
         _check_types(self)
         _check_shapes(self)
         _check_finite("x", self.x)
-        for name in ("laplacian", "features"):
+        for name in _OPTIONAL:
             if getattr(self, name) is not None:
                 _check_finite(name, getattr(self, name))
         object.__setattr__(self, "y", self.y.long())
@@ -70,6 +77,7 @@ class Episode:
         n_classes: int = 0,
         laplacian: ArrayLike | None = None,
         features: ArrayLike | None = None,
+        distances: ArrayLike | None = None,
     ) -> "Episode":
         """One context from arrays without the batch axis: NumPy, lists or tensors."""
 
@@ -83,6 +91,7 @@ class Episode:
             n_classes=n_classes,
             laplacian=batch_of_one(laplacian),
             features=batch_of_one(features),
+            distances=batch_of_one(distances),
         )
 
     @classmethod
@@ -97,6 +106,27 @@ class Episode:
         if values:
             raise TypeError(f"Episode has no field {', '.join(map(repr, values))}.")
         return episode
+
+    @classmethod
+    def concat(cls, episodes: Sequence["Episode"]) -> "Episode":
+        """Batches of one shape and one set of fields, one after the other."""
+
+        def join(values: list[Any]) -> Any:
+            return torch.cat(values) if isinstance(values[0], Tensor) else values[0]
+
+        names = [field.name for field in fields(cls)]
+        return cls.unchecked(**{k: join([getattr(e, k) for e in episodes]) for k in names})
+
+    def __getitem__(self, index: Any) -> "Episode":
+        """Some episodes of the batch, by slice, mask or tensor of indices."""
+
+        def pick(value: Any) -> Any:
+            return value[index] if isinstance(value, Tensor) else value
+
+        return self.unchecked(**{f.name: pick(getattr(self, f.name)) for f in fields(self)})
+
+    def __len__(self) -> int:
+        return len(self.x)
 
     def to(self, device: Any = None, dtype: torch.dtype | None = None) -> "Episode":
         """A copy on ``device``, with floating-point fields in ``dtype``."""
@@ -116,10 +146,11 @@ def _check_types(episode: Episode) -> None:
         "labelled": ("bools", lambda t: t.dtype == torch.bool),
         "laplacian": ("floats", torch.is_floating_point),
         "features": ("floats", torch.is_floating_point),
+        "distances": ("floats", torch.is_floating_point),
     }
     for name, (kind, is_kind) in wanted.items():
         value = getattr(episode, name)
-        if value is None and name in ("laplacian", "features"):
+        if value is None and name in _OPTIONAL:
             continue
         if not isinstance(value, Tensor) or not is_kind(value):
             given = value.dtype if isinstance(value, Tensor) else type(value).__name__
@@ -138,6 +169,7 @@ def _check_shapes(episode: Episode) -> None:
     if n < 2:
         raise ValueError(f"an episode needs at least 2 points, got n = {n}.")
     wanted = {"y": (b, n), "labelled": (b, n), "laplacian": (b, n, n)}
+    wanted["distances"] = (b, n, n)
     for name, shape in wanted.items():
         value = getattr(episode, name)
         if value is not None and tuple(value.shape) != shape:

@@ -35,7 +35,7 @@ def attention_matrix(
     key: Float[Tensor, "*batch k d"],
     mask: Bool[Tensor, "*#batch #q k"] | None = None,
 ) -> Float[Tensor, "*batch q k"]:
-    r"""The attention matrix itself, finite for any finite input.
+    r"""The attention matrix itself, finite for any finite query and key.
 
     Parameters
     ----------
@@ -46,15 +46,17 @@ def attention_matrix(
     query, key : Tensor
         The points v that read and the points u that are read.
     mask : Tensor of bool, optional
-        True where a query may read a key. Every query must have a key to read.
+        True where a query may read a key. One that may read none gets zeros.
     """
     check_choice("kernel", kernel, _SCORES)
     scores = _SCORES[kernel](*square_safe(query, key))
-    if kernel == "linear":
-        return scores if mask is None else scores * mask
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    return scores.softmax(dim=-1)
+    if mask is None:
+        return scores if kernel == "linear" else scores.softmax(dim=-1)
+    if kernel != "linear":
+        # Finite, so that a query with nothing to read gets zeros below and not NaN.
+        unreadable = torch.finfo(scores.dtype).min
+        scores = scores.masked_fill(~mask, unreadable).softmax(dim=-1)
+    return scores * mask
 
 
 def attention(
@@ -66,7 +68,11 @@ def attention(
     *,
     backend: str = "dense",
 ) -> Float[Tensor, "*batch q v"]:
-    """``P @ value``: what each query point reads. See :func:`attention_matrix`."""
+    """``P @ value``: what each query point reads. See :func:`attention_matrix`.
+
+    Finite for any finite query and key and values up to a million. No fused kernel takes
+    float64 on a GPU: there, torch forms the matrix after all.
+    """
     check_choice("backend", backend, BACKENDS)
     if backend == "dense":
         return attention_matrix(kernel, query, key, mask) @ value
@@ -74,7 +80,8 @@ def attention(
         query, key = square_safe(query, key)
         return query @ (_mask_rows(key, mask).mT @ value)
     bilinear_query, bilinear_key = bilinear(kernel, query, key, mask)
-    return _sdpa(bilinear_query, bilinear_key, value)
+    read = _sdpa(bilinear_query, bilinear_key, value)
+    return read if mask is None else read * mask.any(dim=-1, keepdim=True)
 
 
 def attention_transposed(
@@ -95,6 +102,8 @@ def attention_transposed(
         return _mask_rows(key, mask) @ (query.mT @ value)
     bilinear_query, bilinear_key = bilinear(kernel, query, key, mask)
     value = value.expand(*bilinear_query.shape[:-2], *value.shape[-2:])
+    if mask is not None:
+        value = value * mask.any(dim=-1, keepdim=True)
     return _TransposedSDPA.apply(bilinear_query, bilinear_key, value)
 
 
@@ -102,19 +111,18 @@ def squared_distances(
     a: Float[Tensor, "*batch q d"], b: Float[Tensor, "*batch k d"]
 ) -> Float[Tensor, "*batch q k"]:
     """Squared distances by differences, accurate also between close, far-off points."""
-    # A common shift changes no distance, so its gradient is zero: nothing to track. It
-    # keeps the products of the backward pass small.
-    shift = b.detach().mean(dim=-2, keepdim=True)
-    return _SquaredDistances.apply(a - shift, b - shift)
+    return _SquaredDistances.apply(a, b)
 
 
 def square_safe(*points: Float[Tensor, "*batch _ d"]) -> tuple[Tensor, ...]:
-    """``points``, all shrunk alike where squared distances would overflow their dtype.
+    """``points``, all shrunk alike where sums of their products would overflow.
 
-    At such a scale (1e17 in float32) every softmax over distances has long been one-hot,
-    and shrinking leaves it so. Smaller inputs come back as they are.
+    Only beyond 1e13 in float32, for a million points of a thousand coordinates, and later
+    for fewer: smaller inputs come back as they are. Answers at such scales are finite;
+    what is small beside the largest point is lost.
     """
-    limit = (torch.finfo(points[0].dtype).max / (32 * points[0].shape[-1])) ** 0.5
+    products = points[0].shape[-1] * max(p.shape[-2] for p in points)
+    limit = (torch.finfo(points[0].dtype).max / (2**20 * products)) ** 0.5
     sizes = [p.detach().abs().amax(dim=(-2, -1), keepdim=True) for p in points]
     largest = torch.stack(sizes).amax(dim=0)
     shrink = (limit / largest).clamp(max=1)  # an all-zero input gives inf, clamped to one
@@ -137,8 +145,12 @@ def bilinear(
     query, key = square_safe(query, key)
     bias = torch.zeros_like(key[..., :1])
     if kernel == "rbf":
-        # A common shift changes no distance; from the middle the terms cancel least.
-        centre = key.detach().mean(dim=-2, keepdim=True)
+        # A common shift changes no distance; from the middle the terms cancel least. The
+        # median, for one far point drags the mean away from all the others.
+        seen = key.detach()
+        if mask is not None:
+            seen = seen.masked_fill(~_key_mask(mask), torch.nan)
+        centre = seen.nanmedian(dim=-2, keepdim=True).values.nan_to_num()
         query, key = 2 * (query - centre), key - centre
         bias = -key.square().sum(dim=-1, keepdim=True)
     if mask is not None:
@@ -166,6 +178,9 @@ class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         a, b = ctx.saved_tensors
+        # A common shift changes no distance and keeps the products below small.
+        middle = b.mean(dim=-2, keepdim=True)
+        a, b = a - middle, b - middle
         grad_a = 2 * (grad.sum(-1, keepdim=True) * a - grad @ b)
         grad_b = 2 * (grad.sum(-2).unsqueeze(-1) * b - grad.mT @ a)
         return grad_a, grad_b
@@ -179,13 +194,16 @@ class _TransposedSDPA(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        ctx.save_for_backward(query, key, value)
+    def forward(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         with torch.enable_grad():
             unread = value.new_zeros(*key.shape[:-1], value.shape[-1], requires_grad=True)
             read = _sdpa(query.detach(), key.detach(), unread)
             (result,) = torch.autograd.grad(read, unread, value)
         return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     @once_differentiable

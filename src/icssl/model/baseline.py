@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from icssl.episode import Episode
 from icssl.errors import check_choice
-from icssl.model.head import check_class_count
 from icssl.model.inputs import SCALES, prepare
-from icssl.model.stage import check_sizes
+from icssl.model.stage import check_class_count, check_sizes
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,9 @@ class BaselineTransformer(nn.Module):
         self.encoder = nn.TransformerEncoder(
             layer, config.layers, enable_nested_tensor=False
         )
+        for parameter in self.encoder.parameters():  # copies of one layer otherwise
+            if parameter.ndim > 1:
+                nn.init.xavier_uniform_(parameter)
         self.feature = nn.Linear(config.width, config.k)
         self.classify = nn.Linear(config.k, config.n_classes)
 

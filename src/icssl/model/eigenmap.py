@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from icssl.errors import check_at_least, check_choice
+from icssl.errors import check_choice, check_positive
 from icssl.model.operator import LaplacianOperator
 from icssl.model.stage import Record, application_order, check_sizes
 
@@ -15,7 +15,7 @@ _SHORTEST_COLUMN = 1e-12
 
 # The estimate of the largest eigenvalue comes from below and within a fifth. Were it half
 # the truth, the smallest eigenvalues would still dominate the power iteration.
-_MARGIN = 1.25
+MU_MARGIN = 1.25
 _ESTIMATE_STEPS = 8
 
 
@@ -112,8 +112,8 @@ class EigenmapTransformer(nn.Module):
             Must exceed the largest eigenvalue of :math:`R R^\top`. By default 1.25 times
             an estimate of it, made anew for every context by a short power iteration.
         """
-        check_at_least("iterations", iterations, 1)
-        stage = cls(k, layers=k * iterations, scale_operator=mu is None)
+        check_sizes(k=k, iterations=iterations)
+        stage = cls(k, layers=k * iterations, scale_operator=mu is None).double()
         stage.start_from_lemma2(mu)
         return stage
 
@@ -139,10 +139,11 @@ class EigenmapTransformer(nn.Module):
         standard deviation added to every weight, so that training can leave the
         construction. ``mu`` defaults to 1, for eigenvalues of at most one.
         """
+        mu = 1.0 if mu is None else mu
+        check_positive("mu", mu)
         for name, parameter in self.named_parameters():
             if name != "start":
                 parameter.zero_()
-        mu = 1.0 if mu is None else mu
         eye = torch.eye(self.k).to(self.skip)
         position = torch.arange(self.layers) % self.k  # 0: power; i: orthogonalise column i
         power = position == 0
@@ -165,21 +166,26 @@ class EigenmapTransformer(nn.Module):
         *,
         record: Record | None = None,
     ) -> Float[Tensor, "b n k"]:
-        """Features of every point. ``record`` is given what each layer computed."""
+        """Features of every point, in the dtype of ``x``.
+
+        ``record`` is given what each layer computed.
+        """
         check_features(self.k, x.shape[-2])
         f = self._start(x)
         scale = torch.ones(len(x), dtype=x.dtype, device=x.device)
         if self.scale_operator:
-            scale = 1 / (_MARGIN * largest_eigenvalue(operator, x))
+            scale = 1 / (MU_MARGIN * largest_eigenvalue(operator, x))
         # Sums over heads that depend on the weights alone: one product for all layers.
-        on_operator = torch.einsum("lh,lhij->lij", self.key_r * self.query_r, self.value)
-        query_key = self.query @ self.key.mT  # C B^T, (layers, heads, k, k)
+        gain = self.key_r * self.query_r
+        on_operator = torch.einsum("lh,lhij->lij", gain, self.value).to(x.dtype)
+        query_key = (self.query @ self.key.mT).to(x.dtype)  # C B^T, (layers, heads, k, k)
+        value, skip = self.value.to(x.dtype), self.skip.to(x.dtype)
         for step, layer in enumerate(self.order):
             # (F C)((F B)^T (F A)) = F (C B^T (F^T F) A): k x k but for one product.
             gram = (f.mT @ f)[:, None]
-            within = (query_key[layer] @ gram @ self.value[layer]).sum(dim=1)
+            within = (query_key[layer] @ gram @ value[layer]).sum(dim=1)
             power = operator.gram(f) * scale[:, None, None]
-            f = normalise(f + f @ (self.skip[layer] + within) + power @ on_operator[layer])
+            f = normalise(f + f @ (skip[layer] + within) + power @ on_operator[layer])
             if record is not None:
                 record(f"eigenmap.{step}.F", f)
         return f
@@ -192,7 +198,7 @@ class EigenmapTransformer(nn.Module):
                 f"the start was learned for {len(self.start)} points, got {x.shape[-2]}: "
                 "use start='fourier' for any number of points."
             )
-        return self.start.expand(len(x), -1, -1)
+        return self.start.to(x.dtype).expand(len(x), -1, -1)
 
 
 def normalise(f: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from icssl.errors import check_choice
 from icssl.model.attention import BACKENDS, attention, bilinear
-from icssl.model.head import check_class_count
-from icssl.model.stage import Record, check_sizes
+from icssl.model.stage import Record, check_class_count, check_sizes
 
 
 class EncoderHead(nn.Module):

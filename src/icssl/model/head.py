@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from icssl.errors import check_choice, check_positive
 from icssl.model.attention import BACKENDS, square_safe, squared_distances
-from icssl.model.stage import Record, check_sizes
+from icssl.model.stage import Record, check_class_count, check_sizes
 
 KERNELS = ("rbf", "linear", "softmax")
 EMBEDDINGS = ("simplex", "learned")
@@ -98,7 +98,8 @@ class GradientDescentHead(nn.Module):
         """E[w | f], the paper's eq. (expectation): exact, or its MLP."""
         if self.mlp is None:
             return (f @ w.mT).softmax(dim=-1) @ w
-        return self.mlp(f)
+        # The expectation it stands for is flat out there; an MLP is not.
+        return self.mlp(f.clamp(-100, 100))
 
     def kernel_matrix(
         self,
@@ -118,19 +119,18 @@ class GradientDescentHead(nn.Module):
 
     def coefficients(
         self,
-        phi: Float[Tensor, "b m k"],
+        kernel: Float[Tensor, "b m m"],
         y: Int[Tensor, "b m"],
         labelled: Bool[Tensor, "b m"],
         w: Float[Tensor, "c e"],
     ) -> Float[Tensor, "steps b m e"]:
         """What each labelled point adds to f in each step: ``f = K @ sum(coefficients)``.
 
-        Only labelled points are read, so the descent runs on them alone; it is zero for
-        the others.
+        Only labelled points are read, so the descent runs on the kernel between them; it
+        is zero for the others.
         """
         target = w[y.clamp(min=0)]  # unlabelled points may carry -1; they are masked
-        weight = (labelled / labelled.sum(dim=1, keepdim=True, dtype=phi.dtype))[..., None]
-        kernel = self.kernel_matrix(phi, phi, labelled)
+        weight = (labelled / labelled.sum(dim=1, keepdim=True, dtype=w.dtype))[..., None]
         f = torch.zeros_like(target)
         added = []
         for step_size in self.step_size:
@@ -168,12 +168,15 @@ class GradientDescentHead(nn.Module):
             Is given f and the logits after each step.
         """
         check_choice("backend", backend, BACKENDS)
-        w = self.class_embeddings(n_classes or self.n_classes)
-        key, y_key, readable = phi, y, labelled
-        if backend == "matrix_free":
+        w = self.class_embeddings(n_classes or self.n_classes).to(phi.dtype)
+        if backend == "dense":
+            kernel = self.kernel_matrix(phi, phi, labelled)
+            added = self.coefficients(kernel, y, labelled, w)
+        else:
             key, y_key, readable = gather_labelled(phi, y, labelled)
-        added = self.coefficients(key, y_key, readable, w)
-        kernel = self.kernel_matrix(phi, key, readable)
+            among_labelled = self.kernel_matrix(key, key, readable)
+            added = self.coefficients(among_labelled, y_key, readable, w)
+            kernel = self.kernel_matrix(phi, key, readable)
         if record is not None:
             for step, f in enumerate((kernel @ added).cumsum(dim=0)):
                 record(f"head.{step}.f", f)
@@ -195,13 +198,6 @@ def gather_labelled(
     index = labelled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :m]
     key = phi.gather(1, index[..., None].expand(-1, -1, phi.shape[-1]))
     return key, y.gather(1, index), labelled.gather(1, index)
-
-
-def check_class_count(n_classes: int) -> None:
-    """At least two classes."""
-    check_sizes(n_classes=n_classes)
-    if n_classes < 2:
-        raise ValueError(f"n_classes must be at least 2, got {n_classes}.")
 
 
 def check_expectation(expectation: str, embedding: str) -> None:

@@ -8,7 +8,7 @@ from icssl.model.attention import square_safe
 
 SCALES = ("none", "neighbour")
 NEIGHBOUR = 6  # of the paper's ground-truth graph
-_ROWS_AT_ONCE = 4096
+_DISTANCES_AT_ONCE = 2**23
 
 
 def prepare(
@@ -44,11 +44,12 @@ def neighbour_scaled(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
     )
     unit = x / size.where(size > 0, 1)
     neighbour = min(NEIGHBOUR, x.shape[-2] - 1) + 1  # the point itself comes first
+    rows_at_once = max(1, _DISTANCES_AT_ONCE // (len(x) * x.shape[-2]))
     distances = [
         torch.cdist(rows, unit.detach(), compute_mode="donot_use_mm_for_euclid_dist")
         .topk(neighbour, dim=-1, largest=False)
         .values[..., -1]
-        for rows in unit.detach().split(_ROWS_AT_ONCE, dim=-2)
+        for rows in unit.detach().split(rows_at_once, dim=-2)
     ]
     median = torch.cat(distances, dim=-1).median(dim=-1).values[:, None, None]
     return unit / median.where(median > 0, 1)

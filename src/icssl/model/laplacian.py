@@ -11,6 +11,10 @@ from icssl.model.stage import Record, application_order, check_sizes
 
 KERNELS = ("rbf", "linear")
 
+# Above what rows of the linear walk sum to at the paper's scale, and small enough that a
+# dozen applications do not overflow.
+_LARGEST_ROW = 16.0
+
 
 class LaplacianTransformer(nn.Module):
     r"""Layers of multi-head RBF attention acting on points x and on a matrix R.
@@ -30,7 +34,7 @@ class LaplacianTransformer(nn.Module):
     layers, heads : int
     kernel : {"rbf", "linear"}
         ``"linear"`` is the paper's ablation. Its walk is :math:`v_j \cdot u_i / n`, with
-        rows of more than unit size drawn in to it: unbounded, x would grow cubically.
+        rows that could sum to more than 16 drawn in to it: unbounded, x grows cubically.
     layer_loops, stage_loops : int
         How often each layer, and the whole stage, is applied.
     attend_to_r : bool
@@ -88,7 +92,7 @@ class LaplacianTransformer(nn.Module):
         :math:`\exp(-\|x_i - x_j\|^2 / \sigma^2)`: see
         :func:`icssl.graph.right_normalised_laplacian`.
         """
-        stage = cls(layers=1, heads=1)
+        stage = cls(layers=1, heads=1).double()  # 1 / sigma, as exactly as can be
         stage.start_from_lemma1(sigma)
         return stage
 
@@ -97,8 +101,10 @@ class LaplacianTransformer(nn.Module):
         """Random weights around a sum of Laplacians with spread bandwidths."""
         spread = torch.linspace(-1, 1, self.heads) if self.heads > 1 else torch.zeros(1)
         scale = (1 / (self.sigma * 2**spread)).expand(self.layers, -1)
-        for parameter in (self.key_scale, self.query_scale):
-            parameter.copy_(scale * (1 + 0.1 * torch.randn_like(scale)))
+        # Keys and queries alike: where they differ, it matters where a cloud lies.
+        scale = scale * (1 + 0.1 * torch.randn_like(scale))
+        self.key_scale.copy_(scale)
+        self.query_scale.copy_(scale)
         nn.init.normal_(self.mix_r, mean=-1 / self.heads, std=0.1 / self.heads)
         nn.init.normal_(self.skip_r, std=0.1)
         for optional in (self.skip_x, self.mix_x, self.key_scale_r, self.query_scale_r):
@@ -112,9 +118,14 @@ class LaplacianTransformer(nn.Module):
         """Set the weights of Lemma 1 in the first head of the first layer, else zero.
 
         ``noise`` is the standard deviation added to every weight, so that training can
-        leave the construction. A looped layer applies it as often as it is looped.
+        leave the construction.
         """
         check_positive("sigma", sigma)
+        if len(self.order) > self.layers:
+            raise ValueError(
+                "Lemma 1 is one application of a layer: a looped stage would give a power "
+                "of its Laplacian. Use layer_loops = stage_loops = 1."
+            )
         for name, parameter in self.named_parameters():
             if name == "start":
                 nn.init.eye_(parameter)
@@ -133,7 +144,10 @@ class LaplacianTransformer(nn.Module):
         backend: str = "dense",
         record: Record | None = None,
     ) -> LaplacianOperator:
-        """R of every episode. ``record`` is given what each layer computed."""
+        """R of every episode, in the dtype of ``x``.
+
+        ``record`` is given what each layer computed.
+        """
         check_choice("backend", backend, BACKENDS)
         if self.attend_to_r and backend != "dense":
             raise ValueError(f"attend_to_r needs backend='dense', got {backend!r}.")
@@ -142,7 +156,8 @@ class LaplacianTransformer(nn.Module):
         factors = []
         for step, layer in enumerate(self.order):
             walk = self._walk(layer, x, r if self.attend_to_r else None, backend)
-            factor = Factor(1 + self.skip_r[layer], self.mix_r[layer], walk)
+            skip, mix = self.skip_r[layer].to(x.dtype), self.mix_r[layer].to(x.dtype)
+            factor = Factor(1 + skip, mix, walk)
             factors.append(factor)
             if step + 1 < len(self.order):
                 x = self._move(layer, x, walk)
@@ -153,20 +168,19 @@ class LaplacianTransformer(nn.Module):
                 record(f"laplacian.{step}.walk", walk.dense())
                 record(f"laplacian.{step}.x", x)
                 record(f"laplacian.{step}.R", r)
-        return LaplacianOperator(factors, self.start)
+        start = None if self.start is None else self.start.to(x.dtype)
+        return LaplacianOperator(factors, start)
 
     def _walk(self, layer: int, x: Tensor, r: Tensor | None, backend: str) -> Walk:
-        key = self.key_scale[layer, :, None, None] * x[:, None]
-        query = self.query_scale[layer, :, None, None] * x[:, None]
+        key = _by_head(self.key_scale[layer], x)
+        query = _by_head(self.query_scale[layer], x)
         if (
             r is not None
             and self.key_scale_r is not None
             and self.query_scale_r is not None
         ):
-            key = torch.cat([key, self.key_scale_r[layer, :, None, None] * r[:, None]], -1)
-            query = torch.cat(
-                [query, self.query_scale_r[layer, :, None, None] * r[:, None]], -1
-            )
+            key = torch.cat([key, _by_head(self.key_scale_r[layer], r)], dim=-1)
+            query = torch.cat([query, _by_head(self.query_scale_r[layer], r)], dim=-1)
         if self.kernel == "linear":
             query, key = square_safe(query, key)
             query = _bounded_linear_query(query, key)
@@ -175,20 +189,26 @@ class LaplacianTransformer(nn.Module):
     def _move(self, layer: int, x: Tensor, walk: Walk) -> Tensor:
         if self.skip_x is None or self.mix_x is None:
             return x
-        factor = Factor(1 + self.skip_x[layer], self.mix_x[layer], walk)
-        return factor.matmul(x)
+        skip, mix = self.skip_x[layer].to(x.dtype), self.mix_x[layer].to(x.dtype)
+        return Factor(1 + skip, mix, walk).matmul(x)
 
     def _start_of_r(self, x: Tensor) -> Tensor:
         n = x.shape[-2]
-        start = torch.eye(n, dtype=x.dtype, device=x.device)
-        return (start if self.start is None else self.start).expand(len(x), n, n)
+        eye = torch.eye(n, dtype=x.dtype, device=x.device)
+        start = eye if self.start is None else self.start.to(x.dtype)
+        return start.expand(len(x), n, n)
+
+
+def _by_head(scales: Float[Tensor, " h"], points: Float[Tensor, "b n d"]) -> Tensor:
+    """Points times the scale of each head, (b, h, n, d)."""
+    return scales.to(points.dtype)[:, None, None] * points[:, None]
 
 
 def _bounded_linear_query(query: Tensor, key: Tensor) -> Tensor:
-    """Queries for which no row of ``query key^T`` has absolute values that sum above one.
+    """``query / n``, with rows of ``query key^T`` that could sum above the bound drawn in.
 
     By Cauchy-Schwarz the row sum of j is at most ``n |v_j| mean_i |u_i|``.
     """
     mean_key = key.norm(dim=-1, keepdim=True).mean(dim=-2, keepdim=True)
-    reach = query.norm(dim=-1, keepdim=True) * mean_key
+    reach = query.norm(dim=-1, keepdim=True) * mean_key / _LARGEST_ROW
     return query / (query.shape[-2] * reach.clamp(min=1))

@@ -6,7 +6,7 @@ takes one attention pass a factor and no n x n matrix.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
@@ -32,10 +32,10 @@ class Walk:
     query: Float[Tensor, "b h n d"]
     key: Float[Tensor, "b h n d"]
     backend: str = "dense"
-    matrix: Float[Tensor, "b h n n"] | None = None
+    matrix: Float[Tensor, "b h n n"] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if self.backend == "dense" and self.matrix is None:
+        if self.backend == "dense":
             object.__setattr__(self, "matrix", self.dense())
 
     def dense(self) -> Float[Tensor, "b h n n"]:

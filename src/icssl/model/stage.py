@@ -1,6 +1,7 @@
 """What the stages share: how often layers are applied, and how they are watched."""
 
 from collections.abc import Callable
+from numbers import Integral
 
 from torch import Tensor
 
@@ -13,9 +14,15 @@ Record = Callable[[str, Tensor], None]
 def check_sizes(**sizes: int) -> None:
     """Every size of a stage is a whole number, at least one."""
     for name, value in sizes.items():
-        if not isinstance(value, int):
-            raise TypeError(f"{name} must be an int, got {value!r}.")
-        check_at_least(name, value, 1)
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise TypeError(f"{name} must be an integer, got {value!r}.")
+        check_at_least(name, int(value), 1)
+
+
+def check_class_count(n_classes: int) -> None:
+    """A whole number, at least two."""
+    check_sizes(n_classes=n_classes)
+    check_at_least("n_classes", n_classes, 2)
 
 
 def application_order(layers: int, layer_loops: int, stage_loops: int) -> list[int]:

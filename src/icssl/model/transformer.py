@@ -12,10 +12,10 @@ from icssl.model import head as descent
 from icssl.model import laplacian
 from icssl.model.eigenmap import STARTS, EigenmapTransformer, check_features
 from icssl.model.encoder import EncoderHead
-from icssl.model.head import GradientDescentHead, check_class_count
+from icssl.model.head import GradientDescentHead
 from icssl.model.inputs import SCALES, prepare
 from icssl.model.laplacian import LaplacianTransformer
-from icssl.model.stage import Record, check_sizes
+from icssl.model.stage import Record, check_class_count, check_sizes
 
 FEATURES = ("eigenmap", "coordinates", "eigenvectors")
 HEADS = ("descent", "encoder")
@@ -47,7 +47,7 @@ class ModelConfig:
         What the head reads: the output of stages 1 and 2; the coordinates ("Orig+ICL");
         or the ground truth in ``episode.features`` ("Eig+ICL").
     k : int
-        Number of eigenmap features.
+        Number of eigenmap features. An encoder head on coordinates reads k of them.
     n_points : int, optional
         n, where a learned start ties the model to it.
     centre, scale
@@ -67,7 +67,7 @@ class ModelConfig:
         :class:`icssl.model.encoder.EncoderHead`.
     n_classes : int
         Number of classes; a descent head with simplex embeddings takes any.
-    kernel, steps, embedding, expectation, step_size, gamma
+    kernel, steps, embedding, embedding_size, expectation, hidden, step_size, gamma
         Of the descent head.
     width, encoder_layers, encoder_heads, distance_bias
         Of the encoder head.
@@ -99,7 +99,9 @@ class ModelConfig:
     kernel: str = "rbf"
     steps: int = 1
     embedding: str = "simplex"
+    embedding_size: int = 4
     expectation: str = "exact"
+    hidden: int = 32
     step_size: float = 1.0
     gamma: float = 1.0
     width: int = 64
@@ -114,7 +116,7 @@ class ModelConfig:
             check_choice(name, getattr(self, name), allowed)
         sizes = ["k", "laplacian_layers", "laplacian_heads", "eigenmap_layers"]
         sizes += ["eigenmap_heads", "layer_loops", "stage_loops", "steps"]
-        sizes += ["width", "encoder_layers", "encoder_heads"]
+        sizes += ["embedding_size", "hidden", "width", "encoder_layers", "encoder_heads"]
         check_sizes(**{name: getattr(self, name) for name in sizes})
         check_class_count(self.n_classes)
         check_positive("sigma", self.sigma)
@@ -128,7 +130,14 @@ class ModelConfig:
             raise ValueError(f"width must be a multiple of encoder_heads, got {given}.")
         if self._tied_to_n and self.n_points is None:
             raise ValueError("a learned start needs n_points, the n it is learned for.")
+        if self.init == "lemma" and self.layer_loops * self.stage_loops > 1:
+            raise ValueError(
+                "init='lemma' needs layer_loops = stage_loops = 1, got "
+                f"{self.layer_loops} and {self.stage_loops}: a looped layer gives a power "
+                "of the lemma's Laplacian."
+            )
         if self.n_points is not None:
+            check_sizes(n_points=self.n_points)
             check_at_least("n_points", self.n_points, 2)
             check_features(self.k, self.n_points)
 
@@ -158,7 +167,7 @@ class ModelConfig:
 
     @classmethod
     def constructed(cls, k: int = 4, iterations: int = 64, **changes: Any) -> "ModelConfig":
-        """The model that needs no training: the weights of Lemmas 1 and 2, exactly."""
+        """The model that needs no training: the weights of Lemmas 1 and 2, in float64."""
         values: dict[str, Any] = {
             "k": k,
             "laplacian_layers": 1,
@@ -225,6 +234,15 @@ class ICSSLTransformer(nn.Module):
         if config.features == "eigenmap":
             self.laplacian, self.eigenmap = _build_stages(config)
         self.head = _build_head(config)
+        if config.init == "lemma":
+            if config.noise == 0:  # constructed: its small eigenvalues need the digits
+                self.double()
+            self._start_from_lemmas()
+
+    def _start_from_lemmas(self) -> None:
+        if self.laplacian is not None and self.eigenmap is not None:
+            self.laplacian.start_from_lemma1(self.config.sigma, self.config.noise)
+            self.eigenmap.start_from_lemma2(noise=self.config.noise)
 
     def forward(
         self, episode: Episode, *, backend: str = "dense", record: Record | None = None
@@ -235,7 +253,8 @@ class ICSSLTransformer(nn.Module):
         ----------
         episode : Episode
         backend : {"dense", "matrix_free"}
-            ``"matrix_free"`` never holds an n x n matrix.
+            ``"matrix_free"`` takes memory for n points, and n x m for the labels, but
+            never n x n.
         record : callable, optional
             Called with the name and value of what every layer computes.
         """
@@ -285,6 +304,12 @@ class ICSSLTransformer(nn.Module):
                 raise ValueError(
                     f"the model was built for {config.n_points} points, got {n}: use "
                     "start='fourier' for any number of points."
+                )
+        if config.features == "coordinates" and config.head == "encoder":
+            d = episode.x.shape[-1]
+            if d != config.k:
+                raise ValueError(
+                    f"the encoder head reads k = {config.k} coordinates, got {d}."
                 )
         if config.features == "eigenvectors":
             given = 0 if episode.features is None else episode.features.shape[-1]
@@ -339,9 +364,6 @@ def _build_stages(config: ModelConfig) -> tuple[LaplacianTransformer, EigenmapTr
         start_points=config.n_points if config.start == "learned" else None,
         scale_operator=config.scale_operator,
     )
-    if config.init == "lemma":
-        first.start_from_lemma1(config.sigma, config.noise)
-        second.start_from_lemma2(noise=config.noise)
     return first, second
 
 
@@ -360,7 +382,9 @@ def _build_head(config: ModelConfig) -> GradientDescentHead | EncoderHead:
         config.steps,
         config.n_classes,
         embedding=config.embedding,
+        embedding_size=config.embedding_size,
         expectation=config.expectation,
+        hidden=config.hidden,
         step_size=config.step_size,
         gamma=config.gamma,
     )

@@ -1,0 +1,50 @@
+"""What the README shows runs, and the benchmarks still do."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_python_in_the_readme_runs():
+    """Both blocks, one after the other, with fewer iterations."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    names: dict = {}
+    for block in blocks:
+        exec(block.replace("30_000", "200"), names)
+    assert names["predicted"].shape == (1, 100)
+    assert names["logits"].shape == (1, 100, 2)
+    assert "eigenmap.399.F" in names["trace"]
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("convergence", ["--most", "20"]),
+        ("attention", ["--sizes", "50,100"]),
+    ],
+)
+def test_benchmarks_run_at_toy_size(tmp_path, script, options):
+    result = subprocess.run(
+        [
+            sys.executable,
+            ROOT / "benchmarks" / f"{script}.py",
+            "--root",
+            tmp_path,
+            *options,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    line = json.loads(result.stdout.splitlines()[-1])
+    assert line["benchmark"] == script
+    (written,) = (tmp_path / "results").iterdir()
+    assert json.loads(written.read_text()) == line
+    (figure,) = (tmp_path / "docs" / "figures").iterdir()
+    assert figure.stat().st_size > 1000
