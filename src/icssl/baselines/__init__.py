@@ -1,0 +1,1 @@
+"""Reference methods: an episode in, class scores out."""

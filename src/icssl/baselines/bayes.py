@@ -1,0 +1,41 @@
+"""The Bayes ceiling: what the labels allow at best, with the true geometry known."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icssl.data.labels import ball_labels, lower_half
+from icssl.episode import Episode
+
+
+def bayes_ceiling(episode: Episode, radius: float | None = None) -> Float[Tensor, "b n 2"]:
+    """Class probabilities given the labels, the true distances and the rule of the labels.
+
+    Class 1 is a ball around a point of the context, each as likely to be its centre. So
+    the posterior is uniform over the points whose ball agrees with every label, and the
+    probability of a class is the share of these balls that say so. No method can be
+    better in the mean.
+
+    Parameters
+    ----------
+    episode : Episode
+        With two classes and ``distances``.
+    radius : float, optional
+        Radius of the ball; by default, half of the points lie inside.
+    """
+    if episode.distances is None or episode.n_classes != 2:
+        given = "no distances" if episode.distances is None else f"c = {episode.n_classes}"
+        raise ValueError(
+            f"the Bayes ceiling needs two classes and episode.distances, got {given}: "
+            "draw with ManifoldSpec(distances=True)."
+        )
+    centred = episode.distances  # (b, candidate centre, n)
+    inside = lower_half(centred) if radius is None else ball_labels(centred, radius)
+    agrees = (inside == episode.y[:, None]) | ~episode.labelled[:, None]
+    possible = agrees.all(dim=-1).to(episode.x.dtype)  # (b, candidate centre)
+    # Rounding of distances can exclude the true centre; then nothing is known.
+    none = possible.sum(dim=1, keepdim=True) == 0
+    posterior = torch.where(none, 1.0, possible)
+    posterior = posterior / posterior.sum(dim=1, keepdim=True)
+    one = (posterior[:, None] @ inside.to(posterior.dtype))[:, 0]
+    return torch.stack([1 - one, one], dim=-1)
