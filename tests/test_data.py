@@ -410,7 +410,9 @@ def test_a_kill_while_writing_leaves_the_old_file(tmp_path):
     path = tmp_path / "file.txt"
     path.write_text("whole")
     code = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom icssl.files import replacing\n"
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from icssl.files import replacing\n"
         "with replacing(Path(sys.argv[1])) as new:\n"
         "    new.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -164,9 +164,10 @@ def cached_dataset(source: Source, size: int, path: Path, *, seed: int = 0) -> E
         for field in fields(episodes)
         if isinstance(value := getattr(episodes, field.name), Tensor)
     }
-    metadata = {"made_from": json.dumps(wanted), "n_classes": str(episodes.n_classes)}
+    # One key: safetensors keeps several in no fixed order, and equal sets equal bytes.
+    header = {"icssl": json.dumps({"made_from": wanted, "n_classes": episodes.n_classes})}
     with replacing(path) as unfinished:
-        save_file(tensors, unfinished, metadata)
+        save_file(tensors, unfinished, header)
     return episodes
 
 
@@ -188,10 +189,10 @@ def describe(source: Any) -> Any:
 def _read_cache(path: Path, wanted: dict[str, Any]) -> Episode | None:
     try:
         with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("made_from") != json.dumps(wanted):
+            header = json.loads((file.metadata() or {}).get("icssl", "{}"))
+            if header.get("made_from") != json.loads(json.dumps(wanted)):
                 return None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (FileNotFoundError, SafetensorError):
         return None
-    return Episode.unchecked(**tensors, n_classes=int(metadata["n_classes"]))
+    return Episode.unchecked(**tensors, n_classes=header["n_classes"])
