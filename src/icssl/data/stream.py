@@ -155,20 +155,40 @@ def cached_dataset(source: Source, size: int, path: Path, *, seed: int = 0) -> E
     torn, or was made from another source, size or seed, is made anew.
     """
     wanted = {"source": describe(source), "size": size, "seed": seed}
-    found = _read_cache(path, wanted)
-    if found is not None:
-        return found
+    try:
+        episodes, made_from = load_episodes(path)
+        # Through JSON and back, as the file has been: tuples are lists there.
+        if made_from == json.loads(json.dumps(wanted)):
+            return episodes
+    except (FileNotFoundError, ValueError):
+        pass
     episodes = make_dataset(source, size, seed=seed)
+    save_episodes(episodes, path, made_from=wanted)
+    return episodes
+
+
+def save_episodes(episodes: Episode, path: Path, *, made_from: Any = None) -> None:
+    """Write episodes as safetensors, with what they were made from. All or nothing."""
     tensors = {
-        field.name: value.contiguous()
+        field.name: value.cpu().contiguous()
         for field in fields(episodes)
         if isinstance(value := getattr(episodes, field.name), Tensor)
     }
     # One key: safetensors keeps several in no fixed order, and equal sets equal bytes.
-    header = {"icssl": json.dumps({"made_from": wanted, "n_classes": episodes.n_classes})}
+    about = {"made_from": made_from, "n_classes": episodes.n_classes}
     with replacing(path) as unfinished:
-        save_file(tensors, unfinished, header)
-    return episodes
+        save_file(tensors, unfinished, {"icssl": json.dumps(about)})
+
+
+def load_episodes(path: Path) -> tuple[Episode, Any]:
+    """Episodes of a file, checked, and what they were made from."""
+    try:
+        with safe_open(path, "pt") as file:
+            about = json.loads((file.metadata() or {}).get("icssl", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return Episode(**tensors, n_classes=about["n_classes"]), about["made_from"]
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} holds no episodes: {error}.") from error
 
 
 def describe(source: Any) -> Any:
@@ -184,15 +204,3 @@ def describe(source: Any) -> Any:
     if isinstance(source, Path):
         return str(source)
     return source
-
-
-def _read_cache(path: Path, wanted: dict[str, Any]) -> Episode | None:
-    try:
-        with safe_open(path, "pt") as file:
-            header = json.loads((file.metadata() or {}).get("icssl", "{}"))
-            if header.get("made_from") != json.loads(json.dumps(wanted)):
-                return None
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (FileNotFoundError, SafetensorError):
-        return None
-    return Episode.unchecked(**tensors, n_classes=header["n_classes"])

@@ -1,0 +1,73 @@
+"""Episodes made per second: every source, with and without the ground truth.
+
+Batches of 256 episodes of 100 points, as training draws them, on the CPU or on a GPU, where
+they are made and stay. Writes results/benchmark-episodes-DEVICE.json and ends in the same
+JSON as one line. Under a minute.
+
+    python benchmarks/episodes.py [--device cuda] [--seconds 1] [--root FOLDER]
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+
+from icssl.data.stream import EpisodeStream
+from icssl.data.synthetic import ManifoldSpec
+from icssl.manifolds import MANIFOLDS
+
+BATCH = 256
+
+
+def rate(spec, device, seconds):
+    """Episodes per second over at least ``seconds``, after a warm-up batch."""
+    stream = EpisodeStream(spec, batch=BATCH, device=device)
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    stream.at(0)
+    wait()
+    start, step = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        step += 1
+        stream.at(step)
+        wait()
+    return step * BATCH / (time.perf_counter() - start)
+
+
+def main():
+    """Measure every source, print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
+    options = parser.parse_args()
+    rows = []
+    for source in [*MANIFOLDS, "product"]:
+        for eigenvectors in (0, 4):
+            spec = ManifoldSpec(source, eigenvectors=eigenvectors)
+            found = rate(spec, options.device, options.seconds)
+            rows.append(
+                {"source": source, "eigenvectors": eigenvectors, "per_second": found}
+            )
+            truth = "with ground truth" if eigenvectors else ""
+            print(f"{source:>12} {found:>12,.0f} episodes/s {truth}", flush=True)
+    machine = "cpu" if options.device == "cpu" else torch.cuda.get_device_name()
+    line = json.dumps(
+        {
+            "benchmark": "episodes",
+            "device": machine,
+            "torch": torch.__version__,
+            "batch": BATCH,
+            "rows": rows,
+        }
+    )
+    (options.root / "results").mkdir(parents=True, exist_ok=True)
+    (options.root / "results" / f"benchmark-episodes-{options.device}.json").write_text(
+        line + "\n"
+    )
+    print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Pictures of episodes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy import ndarray
+
+from icssl.data.images import SIDE
+from icssl.episode import Episode
+
+# Okabe and Ito's colours, told apart by the colour-blind.
+COLOURS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#f0e442",
+    "#000000",
+)
+
+
+def colours_of(y: ndarray) -> ndarray:
+    """A colour a class; grey for "not known"."""
+    palette = np.array([*COLOURS, "#999999"])
+    return palette[np.where(y < 0, len(COLOURS), y % len(COLOURS))]
+
+
+def scatter_points(axes: Any, points: ndarray, y: ndarray, labelled: ndarray) -> None:
+    """Points in two or three dimensions, coloured by class; labelled ones are stars."""
+    colours = colours_of(y)
+    flat = {"depthshade": False} if points.shape[1] == 3 else {}
+    star = {"s": 130, "marker": "*", "edgecolors": "black"}
+    axes.scatter(*points[~labelled].T, c=colours[~labelled], s=14, **flat)
+    axes.scatter(*points[labelled].T, c=colours[labelled], **star, **flat)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    if flat:
+        axes.set_zticks([])
+
+
+def draw_episode(episode: Episode, title: str, path: Path) -> None:
+    """The first episode of a batch: a cloud in space, a grid of images, or two principal
+    coordinates of anything else.
+    """  # noqa: D205
+    x, y, labelled = (t[0].cpu().numpy() for t in (episode.x, episode.y, episode.labelled))
+    if x.shape[1] == SIDE * SIDE:
+        figure = _image_grid(x, y, labelled)
+    else:
+        figure = Figure(figsize=(5, 5), layout="constrained")
+        if x.shape[1] > 3:
+            x = principal_coordinates(x)
+            title = f"{title}\n(two principal coordinates)"
+        axes = figure.add_subplot(projection="3d" if x.shape[1] == 3 else None)
+        if x.shape[1] == 1:
+            x = np.column_stack([x, np.zeros(len(x))])
+        scatter_points(axes, x, y, labelled)
+        if x.shape[1] == 3:
+            axes.set_aspect("equal")
+    figure.suptitle(title, fontsize=11)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def principal_coordinates(x: ndarray) -> ndarray:
+    """The two directions of most variance."""
+    centred = x - x.mean(axis=0)
+    return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+
+
+def _image_grid(x: ndarray, y: ndarray, labelled: ndarray) -> Figure:
+    """Ten images a row, framed in the colour of their class, widely where labelled."""
+    rows = -(-len(x) // 10)
+    figure = Figure(figsize=(8, 0.8 * rows + 0.5), layout="constrained")
+    colours, top = colours_of(y), max(x.max(), 1e-12)
+    for i, axes in enumerate(figure.subplots(rows, 10).flat):
+        axes.set_xticks([])
+        axes.set_yticks([])
+        if i >= len(x):
+            axes.axis("off")
+            continue
+        axes.imshow(x[i].reshape(SIDE, SIDE), cmap="gray", vmin=0, vmax=top)
+        for side in axes.spines.values():
+            side.set(color=colours[i], linewidth=5 if labelled[i] else 1.2)
+    return figure

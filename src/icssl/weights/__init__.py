@@ -1,0 +1,1 @@
+"""Weights that ship with the package, as safetensors, each with its card."""
