@@ -404,6 +404,8 @@ def test_cache_is_read_only_when_it_is_whole_and_the_same(tmp_path):
     other = cached_dataset(dataclasses.replace(spec, labels=3), 20, path)
     assert other.labelled.sum() == 60
     assert [file.name for file in path.parent.iterdir()] == ["set.safetensors"]
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_a_kill_while_writing_leaves_the_old_file(tmp_path):

@@ -205,6 +205,27 @@ def test_efficientnet_lite_extracts_features(picture_folder):
 
 
 @pytest.mark.parametrize(
+    ("package", "model", "width"), [("torchvision", "vgg11", 4096), ("timm", "vgg11", 4096)]
+)
+def test_backbones_with_the_users_own_weights(package, model, width, tmp_path):
+    """Random weights of the real architecture, saved and read back."""
+    library = pytest.importorskip(package)
+    torch.manual_seed(0)
+    if package == "torchvision":
+        network = library.models.get_model(model, weights=None)
+    else:
+        network = library.create_model(model, pretrained=False)
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    backbone = load_backbone(f"{package}:{model}", tmp_path / "weights.pt")
+    images = torch.rand(2, 3, 224, 224)
+    found = backbone(images)
+    assert found.shape == (2, width)
+    torch.testing.assert_close(backbone(images[:1]), found[:1], rtol=1e-3, atol=1e-4)
+    with pytest.raises(ValueError, match=f"unknown {package} model 'vgg0'"):
+        load_backbone(f"{package}:vgg0", tmp_path / "weights.pt")
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("resnet", r"unknown backbone 'resnet'"),

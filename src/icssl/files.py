@@ -1,10 +1,10 @@
 """Files that are either whole or not there."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 
 @contextmanager
@@ -14,13 +14,12 @@ def replacing(path: Path) -> Iterator[Path]:
     After an error, or a kill at any moment, ``path`` is as it was before.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix
-    )
-    os.close(handle)
-    unfinished = Path(name)
+    unfinished = path.with_name(f".{path.name}.{uuid4().hex}{path.suffix}")
+    unfinished.touch()
+    mode = unfinished.stat().st_mode
     try:
         yield unfinished
+        unfinished.chmod(mode)  # some writers let nobody else read what they wrote
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.replace(path)
