@@ -1,8 +1,9 @@
 """Episodes made per second: every source, with and without the ground truth.
 
 Batches of 256 episodes of 100 points, as training draws them, on the CPU or on a GPU, where
-they are made and stay. Writes results/benchmark-episodes-DEVICE.json and ends in the same
-JSON as one line. Under a minute.
+they are made and stay; and, for comparison, plain forward and backward passes of the full
+model on them. Writes results/benchmark-episodes-DEVICE.json and ends in the same JSON as
+one line. Under a minute.
 
     python benchmarks/episodes.py [--device cuda] [--seconds 1] [--root FOLDER]
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from icssl import ICSSLTransformer, ModelConfig
 from icssl.data.stream import EpisodeStream
 from icssl.data.synthetic import ManifoldSpec
 from icssl.manifolds import MANIFOLDS
@@ -35,6 +37,26 @@ def rate(spec, device, seconds):
     return step * BATCH / (time.perf_counter() - start)
 
 
+def training_rate(device, seconds):
+    """Episodes per second of plain forward and backward passes of the model ``free``."""
+    torch.manual_seed(0)
+    model = ICSSLTransformer(ModelConfig.preset("free")).to(device)
+    episode = EpisodeStream(ManifoldSpec(), batch=BATCH, device=device).at(0)
+
+    def step():
+        logits = model(episode).flatten(0, 1)
+        loss = torch.nn.functional.cross_entropy(logits, episode.y.flatten())
+        loss.backward()
+        return loss.item()  # waits for the device
+
+    step()
+    start, steps = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        step()
+        steps += 1
+    return steps * BATCH / (time.perf_counter() - start)
+
+
 def main():
     """Measure every source, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -52,6 +74,8 @@ def main():
             )
             truth = "with ground truth" if eigenvectors else ""
             print(f"{source:>12} {found:>12,.0f} episodes/s {truth}", flush=True)
+    training = training_rate(options.device, options.seconds)
+    print(f"{'training':>12} {training:>12,.0f} episodes/s")
     machine = "cpu" if options.device == "cpu" else torch.cuda.get_device_name()
     line = json.dumps(
         {
@@ -59,6 +83,7 @@ def main():
             "device": machine,
             "torch": torch.__version__,
             "batch": BATCH,
+            "training_per_second": training,
             "rows": rows,
         }
     )
