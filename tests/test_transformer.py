@@ -261,6 +261,25 @@ def test_float64_points_meet_a_float32_model(generator):
     assert model(episode).dtype == torch.float32
 
 
+def test_float64_points_beyond_float32_are_shrunk_into_it(generator):
+    episode = episode_for(generator)
+    huge = Episode(1e50 * episode.x, episode.y, episode.labelled)
+    assert ICSSLTransformer(ModelConfig.preset("free"))(huge).isfinite().all()
+    assert BaselineTransformer()(huge).isfinite().all()
+
+
+def test_duplicates_get_equal_answers_from_the_constructed_model(generator):
+    """Rounding must not grow between points that are the same."""
+    x = torch.randint(0, 2, (1, 60, 2), generator=generator).double()
+    episode = Episode(x, (x[..., 0] > 0).long(), torch.arange(60)[None] < 6)
+    model = ICSSLTransformer(ModelConfig.constructed(k=2, iterations=300, steps=20))
+    logits = model(episode)
+    torch.testing.assert_close(model(episode, backend="matrix_free"), logits, **F64_DEEP)
+    for corner in x[0].unique(dim=0):
+        same = logits[0][(x[0] == corner).all(dim=-1)]
+        torch.testing.assert_close(same, same[:1].expand_as(same), **F64_DEEP)
+
+
 def test_options_of_stage_1_reach_the_model(generator):
     episode = random_episode(generator, n=20)
     changes = {"attend_to_r": True, "learn_r_start": True, "n_points": 20}

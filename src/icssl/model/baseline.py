@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icssl.episode import Episode
 from icssl.errors import check_choice
-from icssl.model.inputs import SCALES, prepare
+from icssl.model.inputs import SCALES, in_range, prepare
 from icssl.model.stage import check_class_count, check_sizes
 
 
@@ -84,9 +84,8 @@ class BaselineTransformer(nn.Module):
     def features(self, episode: Episode) -> Float[Tensor, "b n k"]:
         """What the classifier reads: the baseline's representation of each point."""
         self.check_fits(episode)
-        x = prepare(
-            episode.x.to(self.embed.weight.dtype), self.config.centre, self.config.scale
-        )
+        x = in_range(episode.x, self.embed.weight.dtype)
+        x = prepare(x, self.config.centre, self.config.scale)
         token = torch.where(episode.labelled, episode.y, self.config.n_classes)
         return self.feature(self.encoder(self.embed(x) + self.label(token)))
 

@@ -237,7 +237,9 @@ def largest_eigenvalue(
         f = operator.gram(f)
         length = torch.linalg.vector_norm(f, dim=-2)
         f = normalise(f)
-    return length.amax(dim=-1).clamp(min=_SHORTEST_COLUMN)
+    # Waves are equal on duplicates, so the iteration never meets their differences.
+    unseen = torch.as_tensor(operator.skip_gain(), dtype=x.dtype, device=x.device).square()
+    return torch.maximum(length.amax(dim=-1), unseen).clamp(min=_SHORTEST_COLUMN)
 
 
 def _fixed_normals(rows: int, columns: int, *, like: Tensor) -> Tensor:

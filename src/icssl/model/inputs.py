@@ -32,6 +32,14 @@ def prepare(
     return neighbour_scaled(x) if scale == "neighbour" else x
 
 
+def in_range(x: Float[Tensor, "b n d"], dtype: torch.dtype) -> Float[Tensor, "b n d"]:
+    """``x`` in another dtype, shrunk where that one has no numbers so large."""
+    if x.dtype == dtype:
+        return x
+    largest = x.abs().amax(dim=(-2, -1), keepdim=True)
+    return (x * (torch.finfo(dtype).max / 4 / largest).clamp(max=1)).to(dtype)
+
+
 def neighbour_scaled(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
     """``x`` in units of the median distance to the sixth neighbour (or to the last one).
 

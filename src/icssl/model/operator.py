@@ -132,6 +132,16 @@ class LaplacianOperator:
             return self._gram_matrix @ value
         return self.matmul(self.rmatmul(value))
 
+    def skip_gain(self) -> Float[Tensor, ""] | float:
+        """What R multiplies a vector by that no walk sees: the product of all ``keep``.
+
+        Differences between duplicates of a point are such vectors.
+        """
+        gain: Tensor | float = 0.0 if not self.factors or self.start is not None else 1.0
+        for factor in self.factors:
+            gain = gain * factor.keep
+        return gain
+
     def dense(self) -> Float[Tensor, "b n n"]:
         """R as a matrix."""
         if self.matrix is not None:

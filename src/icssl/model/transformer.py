@@ -13,7 +13,7 @@ from icssl.model import laplacian
 from icssl.model.eigenmap import STARTS, EigenmapTransformer, check_features
 from icssl.model.encoder import EncoderHead
 from icssl.model.head import GradientDescentHead
-from icssl.model.inputs import SCALES, prepare
+from icssl.model.inputs import SCALES, in_range, prepare
 from icssl.model.laplacian import LaplacianTransformer
 from icssl.model.stage import Record, check_class_count, check_sizes
 
@@ -325,7 +325,7 @@ class ICSSLTransformer(nn.Module):
         """The prepared points, and the features that the head reads."""
         self.check_fits(episode)
         dtype = next(self.parameters()).dtype
-        x = prepare(episode.x.to(dtype), self.config.centre, self.config.scale)
+        x = prepare(in_range(episode.x, dtype), self.config.centre, self.config.scale)
         if record is not None:
             record("x", x)
         if self.laplacian is not None and self.eigenmap is not None:
