@@ -41,6 +41,7 @@ figures: $(READY)  ## draw the figures of docs/ and measure again (about ten min
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/episodes.py
 	$(BIN)/python benchmarks/images.py
+	$(BIN)/python benchmarks/ceiling.py
 	$(BIN)/python scripts/draw_gallery.py
 
 clean:  ## remove what was built

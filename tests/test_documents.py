@@ -29,6 +29,7 @@ def test_python_in_the_readme_runs():
         ("attention", ["--sizes", "50,100"]),
         ("episodes", ["--seconds", "0.01"]),
         ("images", ["--count", "2"]),
+        ("ceiling", ["--episodes", "5"]),
     ],
 )
 def test_benchmarks_run_at_toy_size(tmp_path, script, options):
