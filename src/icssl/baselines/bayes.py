@@ -37,5 +37,6 @@ def bayes_ceiling(episode: Episode, radius: float | None = None) -> Float[Tensor
     none = possible.sum(dim=1, keepdim=True) == 0
     posterior = torch.where(none, 1.0, possible)
     posterior = posterior / posterior.sum(dim=1, keepdim=True)
-    one = (posterior[:, None] @ inside.to(posterior.dtype))[:, 0]
+    # A sum of shares may exceed one by rounding.
+    one = (posterior[:, None] @ inside.to(posterior.dtype))[:, 0].clamp(max=1)
     return torch.stack([1 - one, one], dim=-1)
