@@ -3,6 +3,10 @@
 import torch
 
 from icssl import Episode
+from icssl.training.config import load_config
+from icssl.training.group import Group, episode_drawer
+from icssl.training.optimiser import AdamState
+from icssl.training.step import Step
 
 F64 = {"rtol": 1e-10, "atol": 1e-12}  # exact identities, checked in float64
 F64_DEEP = {"rtol": 1e-7, "atol": 1e-9}  # float64 through a whole model: rounding adds up
@@ -52,3 +56,35 @@ def without_gradient(module):
         for name, parameter in module.named_parameters()
         if parameter.grad is None or not parameter.grad.abs().max() > 0
     ]
+
+
+# A preset at toy size, as overrides: what is trained in tests is trained in moments.
+TOY = ["data.n=20", "batch=4", "steps=6", "labels=3,5"]
+TOY_MODELS = {
+    "e2e_encoder": ["model.k=4", "model.width=16"],
+    "eig_icl": ["data.episodes=8"],
+    "transformer": ["model.width=16", "model.feed_forward=32"],
+    "paper": ["model.n_points=20"],
+}
+
+
+def toy(preset="e2e_icl", *overrides):
+    """The overrides of a preset at toy size, and others after them."""
+    return [*TOY, *TOY_MODELS.get(preset, []), *overrides]
+
+
+def toy_config(preset="e2e_icl", *overrides):
+    """A preset at toy size."""
+    return load_config(preset, toy(preset, *overrides))
+
+
+def run_of(configs, mode="eager", device="cpu"):
+    """Losses of every step and the weights after the last, on the CPU."""
+    group = Group(configs)
+    state = AdamState.fresh(group.fresh_weights().to(device))
+    step, draw = Step(group, state, mode), episode_drawer(configs, device)
+    losses = []
+    for number in range(configs[0].steps):
+        step(number, draw(number))
+        losses.append(step.loss.cpu().clone())
+    return torch.stack(losses, dim=1), state.weights.cpu()

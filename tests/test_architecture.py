@@ -21,6 +21,8 @@ LAYERS = [
     "model",
     "weights",
     "baselines",
+    "training",
+    "evaluation",
     "plots",
     "paper",
     "demo",

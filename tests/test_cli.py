@@ -7,25 +7,34 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.image import imread
 from PIL import Image
 from typer.testing import CliRunner
 
+from helpers import toy
 from icssl import __version__
 from icssl.cli import app
 from icssl.data.stream import load_episodes
 from icssl.data.tables import read_features
 from icssl.demo import CLOUDS, METHODS, run_demo
+from icssl.training.config import PRESETS, load_config
+from icssl.weights import load_model
 
 
 def run(*arguments):
     return CliRunner().invoke(app, arguments)
 
 
+def text_of(result):
+    """The output without boxes and line breaks."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+
+
 def test_help_names_every_command():
     result = run("--help")
     assert result.exit_code == 0
-    for command in ("demo", "params", "sample", "images", "features"):
+    for command in ("demo", "params", "sample", "images", "features", "train"):
         assert command in result.output
 
 
@@ -147,7 +156,7 @@ def test_bad_data_exits_with_2_and_says_why(tmp_path, arguments, words):
     output = tmp_path / "out.safetensors"
     result = run(*arguments, "-o", str(output))
     assert result.exit_code == 2
-    text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+    text = text_of(result)
     assert all(word in text for word in words), text
     assert not output.exists()
 
@@ -156,3 +165,134 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     result = run("demo", "--output", str(tmp_path))
     assert result.exit_code == 2
     assert "directory" in result.output
+
+
+def train(folder, *arguments, preset="orig_icl"):
+    return run("train", preset, *toy(preset), *arguments, "-o", str(folder))
+
+
+def test_train_writes_a_model_that_can_be_loaded(tmp_path):
+    result = train(tmp_path / "run", "--no-tensorboard")
+    assert result.exit_code == 0, result.output
+    path = tmp_path / "run" / "model.safetensors"
+    assert f"Model:{path}" in "".join(result.output.split())
+    assert load_model(path).config == load_config("orig_icl").model
+    assert not (tmp_path / "run" / "events").exists()
+
+
+def test_train_makes_several_models_at_once_with_a_seed_each(tmp_path):
+    together, alone = tmp_path / "together", tmp_path / "alone"
+    result = train(together, "--seeds", "2", "seed=4", "--no-tensorboard")
+    assert result.exit_code == 0, result.output
+    assert train(alone, "seed=5", "--no-tensorboard").exit_code == 0
+    about = [json.loads((together / f"model-{i}.json").read_text()) for i in (0, 1)]
+    assert [a["seed"] for a in about] == [4, 5]
+    one = load_model(together / "model-1.safetensors")
+    other = load_model(alone / "model.safetensors")
+    torch.testing.assert_close(one.state_dict(), other.state_dict())
+
+
+def test_train_writes_events(tmp_path):
+    pytest.importorskip("tensorboard")
+    result = train(tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    (path,) = (tmp_path / "run" / "events").iterdir()
+    assert "tfevents" in path.name
+
+
+def test_train_without_tensorboard_says_so_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    result = train(tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert "No events: TensorBoard events need tensorboard" in text_of(result)
+    assert "icssl[train]" in text_of(result)
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_train_shows_a_configuration_that_is_a_file_of_it(tmp_path, preset):
+    result = run("train", preset, "steps=7", "--show")
+    assert result.exit_code == 0, result.output
+    (tmp_path / "run.toml").write_text(result.output)
+    shown = load_config(str(tmp_path / "run.toml"))
+    assert shown == load_config(preset, ["steps=7"])
+
+
+@pytest.mark.parametrize("name", ['a "quoted" folder', r"C:\data\new", "größe 点"])
+def test_train_shows_any_name_of_a_file(tmp_path, name):
+    override = f"data.sources=[{json.dumps(name, ensure_ascii=False)}]"
+    shown = run("train", "e2e_icl", override, "--show").output
+    (tmp_path / "run.toml").write_text(shown, encoding="utf-8")
+    assert load_config(str(tmp_path / "run.toml")).data.sources == (name,)
+
+
+def test_train_does_not_write_over_a_run(tmp_path):
+    assert train(tmp_path, "--no-tensorboard").exit_code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    result = train(tmp_path, "--no-tensorboard")
+    assert result.exit_code == 2
+    assert "holds a run already: add --resume" in text_of(result)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert train(tmp_path, "--no-tensorboard", "--resume").exit_code == 0
+    result = train(tmp_path, "--no-tensorboard", "--resume", "clip=2")
+    assert result.exit_code == 2
+    assert "clip: 1.0 in the checkpoint, 2 given" in text_of(result)
+
+
+def test_train_stopped_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("icssl.cli.train._shown", interrupt)
+    result = train(tmp_path / "run", "--no-tensorboard")
+    assert result.exit_code == 130
+    assert "Add --resume to go on" in text_of(result)
+    monkeypatch.undo()
+    result = train(tmp_path / "run", "--no-tensorboard", "--resume")
+    assert result.exit_code == 0, result.output
+    about = json.loads((tmp_path / "run" / "model.json").read_text())
+    assert about["step"] == 6
+
+
+def test_train_that_fails_exits_with_1_and_names_the_last_good_model(tmp_path):
+    too_much = ["weight_decay=1100", "warmup=0", "final_rate=1", "steps=20"]
+    result = train(tmp_path, *too_much, "--no-tensorboard")
+    assert result.exit_code == 1
+    text = text_of(result)
+    assert "Stopped: the loss or its gradient was not finite at step" in text
+    assert "last-good" in text
+    model = load_model(tmp_path / "last-good" / "model.safetensors")
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+BAD_RUNS = {
+    "preset": (["e2e_ilc"], "Did you mean 'e2e_icl'?"),
+    "no file": (["gone.toml"], "gone.toml"),
+    "no equals sign": (["e2e_icl", "steps"], "an override is KEY=VALUE"),
+    "field": (["e2e_icl", "stpes=3"], "Did you mean 'steps'?"),
+    "kind": (["e2e_icl", "steps=many"], "steps must be a whole number, got 'many'"),
+    "labels": (["e2e_icl", "labels=200"], "from 1 to n = 100, got 200"),
+    "source": (["e2e_icl", "data.sources=klein"], "unknown source 'klein'"),
+    "points": (["paper", "data.n=50"], "the model was built for 100 points, got 50"),
+    "coordinates": (
+        ["transformer", "data.sources=product"],
+        "the model takes 3 coordinates, got 15",
+    ),
+    "mode": (["e2e_icl", "--mode", "graph"], "mode='graph' needs a GPU"),
+    "device": (["e2e_icl", "--device", "gpu"], "device 'gpu' cannot be used here"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD_RUNS.values(), ids=BAD_RUNS.keys())
+def test_train_refuses_what_cannot_be_trained(tmp_path, arguments, words):
+    result = run("train", *arguments, "-o", str(tmp_path / "run"))
+    assert result.exit_code == 2, result.output
+    assert words in text_of(result)
+    assert not (tmp_path / "run").exists()
+
+
+def test_train_refuses_a_file_that_is_no_toml(tmp_path):
+    (tmp_path / "run.toml").write_text("steps = = 3")
+    result = run("train", str(tmp_path / "run.toml"), "-o", str(tmp_path / "run"))
+    assert result.exit_code == 2
+    assert "is no TOML" in text_of(result)

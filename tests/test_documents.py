@@ -30,6 +30,7 @@ def test_python_in_the_readme_runs():
         ("episodes", ["--seconds", "0.01"]),
         ("images", ["--count", "2"]),
         ("ceiling", ["--episodes", "5"]),
+        ("training", ["--seconds", "0.01", "--rounds", "1", "--only", "eager", "--toy"]),
     ],
 )
 def test_benchmarks_run_at_toy_size(tmp_path, script, options):
@@ -51,6 +52,30 @@ def test_benchmarks_run_at_toy_size(tmp_path, script, options):
     assert json.loads(written.read_text()) == line
     for figure in (tmp_path / "docs").rglob("*.png"):
         assert figure.stat().st_size > 1000
+
+
+def test_tables_and_curves_are_made_at_toy_size(tmp_path):
+    """From training to the page of results, with two steps and one source."""
+
+    def run(script, *options):
+        command = [sys.executable, ROOT / script, *map(str, options)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    models = tmp_path / "models"
+    jobs = "orig_icl,million/e2e_wide"
+    run("scripts/train_table.py", models, "--steps", 2, "--only", jobs)
+    again = run("scripts/train_table.py", models, "--steps", 2, "--only", jobs)
+    assert again == ""  # what is there is not trained again
+    few = ("--episodes", 4, "--root", tmp_path)
+    out = run(
+        "benchmarks/accuracy.py", models, *few, "--tuning", 3, "--sources", "cylinder"
+    )
+    assert json.loads(out.splitlines()[-1])["rows"] == 4 * 15
+    page = (tmp_path / "docs" / "results.md").read_text()
+    assert "| RBF-SVC |" in page
+    assert "*published*" in page
+    line = json.loads(run("benchmarks/sample_efficiency.py", models, *few).splitlines()[-1])
+    assert {row["training_episodes"] for row in line["rows"]} == {1_024_000}
 
 
 def test_gallery_is_drawn(tmp_path):

@@ -6,6 +6,7 @@ import torch
 
 from helpers import F32, F64, without_gradient
 from icssl import graph
+from icssl.model.inputs import prepare
 from icssl.model.laplacian import LaplacianTransformer
 from icssl.model.stage import application_order
 
@@ -232,3 +233,13 @@ def test_attend_to_r_needs_the_dense_backend(generator):
     stage = LaplacianTransformer(2, attend_to_r=True).double()
     with pytest.raises(ValueError, match="attend_to_r needs backend='dense'"):
         stage(points(generator), backend="matrix_free")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_weights_start_where_power_steps_converge(seed):
+    """Above 2, ``F - R R^T F`` grows at the wrong end of the spectrum."""
+    torch.manual_seed(seed)
+    stage = LaplacianTransformer(2, 4, layer_loops=2, stage_loops=2).double()
+    x = torch.randn(3, 40, 3, dtype=torch.float64)
+    r = stage(prepare(x)).dense()
+    assert torch.linalg.eigvalsh(r @ r.mT).max() < 2

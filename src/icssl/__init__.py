@@ -4,7 +4,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from icssl.episode import Episode
 from icssl.model.baseline import BaselineConfig, BaselineTransformer
-from icssl.model.transformer import ICSSLTransformer, ModelConfig
+from icssl.model.config import ModelConfig
+from icssl.model.transformer import ICSSLTransformer
 
 try:
     __version__ = version("icssl")

@@ -20,7 +20,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import LabelSpreading
 
 from icssl.episode import Episode
-from icssl.model.transformer import ICSSLTransformer, ModelConfig
+from icssl.model.config import ModelConfig
+from icssl.model.transformer import ICSSLTransformer
 from icssl.plots import scatter_points
 
 N_POINTS = 100

@@ -101,8 +101,9 @@ class Episode:
         ``n_classes`` must be given and ``y`` must be int64.
         """
         episode = object.__new__(cls)
-        for field in fields(cls):
-            object.__setattr__(episode, field.name, values.pop(field.name, field.default))
+        # A constant and no call of dataclasses.fields, which torch.compile cannot follow.
+        for name, default in _DEFAULTS.items():
+            object.__setattr__(episode, name, values.pop(name, default))
         if values:
             raise TypeError(f"Episode has no field {', '.join(map(repr, values))}.")
         return episode
@@ -125,6 +126,16 @@ class Episode:
 
         return self.unchecked(**{f.name: pick(getattr(self, f.name)) for f in fields(self)})
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that are tensors, by name."""
+        found = {name: getattr(self, name) for name in _DEFAULTS}
+        return {name: t for name, t in found.items() if isinstance(t, Tensor)}
+
+    def with_labels(self, labelled: Bool[Tensor, "b n"]) -> "Episode":
+        """The same episodes with other points labelled. Not checked."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return self.unchecked(**{**values, "labelled": labelled})
+
     def __len__(self) -> int:
         return len(self.x)
 
@@ -137,6 +148,9 @@ class Episode:
             return value.to(device, dtype if value.is_floating_point() else None)
 
         return self.unchecked(**{f.name: move(getattr(self, f.name)) for f in fields(self)})
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Episode)}
 
 
 def _check_types(episode: Episode) -> None:

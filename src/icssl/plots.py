@@ -1,5 +1,6 @@
-"""Pictures of episodes."""
+"""Pictures of episodes and of results."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,42 @@ def _image_grid(x: ndarray, y: ndarray, labelled: ndarray) -> Figure:
         for side in axes.spines.values():
             side.set(color=colours[i], linewidth=5 if labelled[i] else 1.2)
     return figure
+
+
+def draw_label_curves(
+    rows: Sequence[Mapping[str, Any]], metric: str, path: Path, title: str = ""
+) -> None:
+    """A metric against the number of labels, a curve a method, with 95% intervals.
+
+    ``rows`` are those of ``icssl evaluate``; the rate of the largest class is dashed.
+    """
+    figure = Figure(figsize=(6.5, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    markers = "osD^vP*X"
+    for i, name in enumerate(names):
+        own = [row for row in rows if row["method"] == name]
+        values = [row["metrics"][metric] for row in own]
+        axes.errorbar(
+            [row["labels"] for row in own],
+            [value["mean"] for value in values],
+            yerr=[value["half_width"] for value in values],
+            color=COLOURS[i % len(COLOURS)],
+            marker=markers[i % len(markers)],
+            linestyle="-" if i < len(COLOURS) else "--",
+            markersize=4,
+            capsize=2,
+            label=name,
+        )
+    if metric == "accuracy":
+        first = [row for row in rows if row["method"] == names[0]]
+        labels = [row["labels"] for row in first]
+        rates = [row["majority_rate"] for row in first]
+        axes.plot(labels, rates, color="grey", linestyle=":", label="largest class")
+    axes.set_xlabel("labelled points of an episode")
+    axes.set_ylabel(metric.replace("_", " "))
+    axes.set_title(title or rows[0]["source"], fontsize=11)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)

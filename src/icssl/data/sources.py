@@ -1,55 +1,104 @@
-"""From the name of a source, as a person types it, to its spec."""
+"""From the names of sources, as a person types them, to their specs."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from icssl.data.features import FeatureSpec
 from icssl.data.images import ImageSpec
-from icssl.data.stream import Source
+from icssl.data.stream import FiniteSource, Mixture, Source
 from icssl.data.synthetic import ManifoldSpec
 from icssl.data.tables import SUFFIXES
+from icssl.errors import check_at_least
 from icssl.manifolds import MANIFOLDS
 
 EIGENVECTORS = 4
 
 
+@dataclass(frozen=True)
+class DataConfig:
+    """What episodes are drawn from: the names of sources, and options for all of them.
+
+    Parameters
+    ----------
+    sources : tuple of str
+        Each a manifold, ``"product"``, ``"digits"``, a folder or a table of features. With
+        several, every batch comes from one of them.
+    split : {"train", "test"}
+        Of a table or a folder; manifolds have no end of either.
+    n, n_classes, placement, threshold, measure, rotation, half_angle, factor_distance
+        See :class:`icssl.data.synthetic.ManifoldSpec`. Tables have ``placement`` and
+        ``n_classes`` too, image manifolds ``placement``.
+    eigenvectors : int
+        Ground-truth eigenvectors to compute, 0 for none.
+    distances : bool
+        Keep geodesic distances of manifolds, for the Bayes ceiling.
+    episodes : int
+        Draw so many episodes once and train on them again and again, with new labels
+        each time: the paper's "dataset size". With 0 every episode is a fresh one.
+    """
+
+    sources: tuple[str, ...] = ("sphere",)
+    split: str = "train"
+    n: int = 100
+    n_classes: int = 2
+    placement: str = "random"
+    threshold: str | float = "median"
+    measure: str = "chart"
+    rotation: str = "planar"
+    half_angle: str | float = torch.pi / 6
+    factor_distance: str = "unscaled"
+    eigenvectors: int = 0
+    distances: bool = False
+    episodes: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least("episodes", self.episodes, 0)
+        if not self.sources:
+            raise ValueError("sources must name at least one source, got none.")
+
+    def build(self, *, seed: int = 0, device: str = "cpu") -> Source:
+        """The source; ``seed`` and ``device`` are those of a finite set of episodes."""
+        built = [source_named(name, self) for name in self.sources]
+        source = built[0] if len(built) == 1 else Mixture(tuple(built))
+        if self.episodes:
+            return FiniteSource(source, self.episodes, seed, device, self.placement)
+        return source
+
+
 def source_named(
-    name: str,
-    *,
-    labels: float | str = 10,
-    placement: str = "random",
-    threshold: float | str = "median",
-    n_classes: int = 2,
-    n: int = 100,
+    name: str, options: DataConfig | None = None, *, labels: float | str = 10
 ) -> Source:
     """The spec of a manifold, a table of features, or a folder of image manifolds."""
     if isinstance(labels, str):
         raise ValueError(
             f"labels must be a count such as 10 or a fraction, got {labels!r}."
         )
+    options = options or DataConfig(eigenvectors=EIGENVECTORS)
     path = Path(name)
+    shared: dict[str, Any] = {"labels": labels, "placement": options.placement}
     if name in (*MANIFOLDS, "product"):
         return ManifoldSpec(
             name,
-            n=n,
-            labels=labels,
-            placement=placement,
-            threshold=threshold,
-            n_classes=n_classes,
-            eigenvectors=min(EIGENVECTORS, n),
-            neighbours=min(6, n - 1),
+            n=options.n,
+            threshold=options.threshold,
+            n_classes=options.n_classes,
+            measure=options.measure,
+            rotation=options.rotation,
+            half_angle=options.half_angle,
+            factor_distance=options.factor_distance,
+            eigenvectors=min(options.eigenvectors, options.n),
+            neighbours=min(6, options.n - 1),
+            distances=options.distances,
+            **shared,
         )
+    shared |= {"split": options.split, "eigenvectors": options.eigenvectors}
     if path.is_dir() and any(path.glob("manifold-*.npy")):
-        return ImageSpec(
-            path, labels=labels, placement=placement, eigenvectors=EIGENVECTORS
-        )
+        return ImageSpec(path, **shared)
     if name == "digits" or path.is_dir() or path.suffix in SUFFIXES:
-        return FeatureSpec(
-            path,
-            labels=labels,
-            placement=placement,
-            n_classes=n_classes,
-            eigenvectors=EIGENVECTORS,
-        )
+        return FeatureSpec(path, n_classes=options.n_classes, **shared)
     known = ", ".join([*MANIFOLDS, "product", "digits"])
     raise ValueError(
         f"unknown source {name!r}: choose one of {known}, a folder, or a file that ends in "

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor
 
+from icssl.data.labels import choose_labelled
 from icssl.episode import Episode
 from icssl.files import replacing
 from icssl.random import generator_for
@@ -72,6 +74,58 @@ class Mixture:
         chooser = torch.Generator().manual_seed(generator.initial_seed())
         index = int(torch.multinomial(weights, 1, generator=chooser))
         return self.sources[index].draw(b, generator=generator, labels=labels, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class FiniteSource:
+    """So many episodes drawn once, and again and again given new labels.
+
+    Parameters
+    ----------
+    source : Source
+    size : int
+        Number of different episodes.
+    seed : int
+        Of :func:`make_dataset`.
+    device : str
+        Where the episodes are made and stay.
+    placement : {"random", "covering"}
+        Which points the new labels are given to.
+    """
+
+    source: Source
+    size: int
+    seed: int = 0
+    device: str = "cpu"
+    placement: str = "random"
+
+    @cached_property
+    def episodes(self) -> Episode:
+        """All of them; made when first asked for."""
+        return make_dataset(self.source, self.size, seed=self.seed, device=self.device)
+
+    def draw(
+        self,
+        b: int,
+        *,
+        generator: Generator,
+        labels: float | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Episode:
+        """``b`` of the episodes, drawn with replacement, each with labels drawn anew."""
+        kept = self.episodes
+        device = generator.device
+        index = torch.randint(self.size, (b,), generator=generator, device=device)
+        chosen = kept[index.to(kept.x.device)].to(device, dtype)
+        amount = int(kept.labelled[0].sum()) if labels is None else labels
+        labelled = choose_labelled(
+            chosen.y,
+            amount,
+            self.placement,
+            n_classes=chosen.n_classes,
+            generator=generator,
+        )
+        return chosen.with_labels(labelled)
 
 
 @dataclass(frozen=True)

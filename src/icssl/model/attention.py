@@ -27,6 +27,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from icssl.errors import check_choice
 
 BACKENDS = ("dense", "matrix_free")
+_FEW_COORDINATES = 32
 
 
 def attention_matrix(
@@ -111,6 +112,9 @@ def squared_distances(
     a: Float[Tensor, "*batch q d"], b: Float[Tensor, "*batch k d"]
 ) -> Float[Tensor, "*batch q k"]:
     """Squared distances by differences, accurate also between close, far-off points."""
+    if torch.compiler.is_compiling():
+        # The compiler fuses this with what follows, and cannot look into cdist.
+        return (a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(dim=-1)
     return _SquaredDistances.apply(a, b)
 
 
@@ -168,6 +172,13 @@ class _SquaredDistances(torch.autograd.Function):
 
     @staticmethod
     def forward(a: Tensor, b: Tensor) -> Tensor:
+        if a.is_cuda and a.shape[-1] <= _FEW_COORDINATES:
+            # There cdist takes a hundred times as long as reading and writing the result.
+            squared = (a[..., :1] - b[..., :1].mT).square()
+            for c in range(1, a.shape[-1]):
+                difference = a[..., c : c + 1] - b[..., c : c + 1].mT
+                squared = squared + difference.square()
+            return squared
         # cdist's matmul shortcut loses the small distances that decide the graph.
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
 

@@ -26,7 +26,7 @@ class BaselineConfig:
     k : int
         Width of the feature head that the classifier reads.
     centre : bool
-    scale : {"none", "neighbour"}
+    scale : {"none", "neighbour", "coordinate"}
         What is done to the points first; see :func:`icssl.model.inputs.prepare`.
     """
 

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icssl.errors import check_choice, check_positive
+from icssl.model.fused import has_kernels
 from icssl.model.operator import LaplacianOperator
 from icssl.model.stage import Record, application_order, check_sizes
 
@@ -17,6 +18,8 @@ _SHORTEST_COLUMN = 1e-12
 # the truth, the smallest eigenvalues would still dominate the power iteration.
 MU_MARGIN = 1.25
 _ESTIMATE_STEPS = 8
+
+_MOST_KERNEL_FEATURES, _MOST_KERNEL_POINTS = 16, 256  # an episode is held in registers
 
 
 class EigenmapTransformer(nn.Module):
@@ -77,6 +80,7 @@ class EigenmapTransformer(nn.Module):
                 f"start={start!r}, start_points={start_points!r}."
             )
         self.k, self.layers, self.heads = k, layers, heads
+        self.layer_loops = layer_loops
         self.order = application_order(layers, layer_loops, stage_loops)
         self.scale_operator = scale_operator
 
@@ -164,11 +168,13 @@ class EigenmapTransformer(nn.Module):
         operator: LaplacianOperator,
         x: Float[Tensor, "b n d"],
         *,
+        backend: str = "dense",
         record: Record | None = None,
     ) -> Float[Tensor, "b n k"]:
         """Features of every point, in the dtype of ``x``.
 
-        ``record`` is given what each layer computed.
+        ``record`` is given what each layer computed. Backend ``"fused"`` may use kernels
+        of the GPU; the operator decides about the rest.
         """
         check_features(self.k, x.shape[-2])
         f = self._start(x)
@@ -179,16 +185,41 @@ class EigenmapTransformer(nn.Module):
         gain = self.key_r * self.query_r
         on_operator = torch.einsum("lh,lhij->lij", gain, self.value).to(x.dtype)
         query_key = (self.query @ self.key.mT).to(x.dtype)  # C B^T, (layers, heads, k, k)
-        value, skip = self.value.to(x.dtype), self.skip.to(x.dtype)
+        value = self.value.to(x.dtype)
+        keep = torch.eye(self.k, dtype=x.dtype, device=x.device) + self.skip.to(x.dtype)
+        if backend == "fused" and record is None and self._has_kernels(x):
+            from icssl.model.triton_eigenmap import eigenmap_on_gpu
+
+            gram = operator.gram_matrix() * scale[:, None, None]
+            return eigenmap_on_gpu(
+                gram,
+                f,
+                keep,
+                on_operator,
+                query_key,
+                value,
+                steps=len(self.order),
+                layer_loops=self.layer_loops,
+                shortest=_SHORTEST_COLUMN,
+            )
+        # Taken apart once: the gradient of an index is a whole tensor of zeros each time.
+        by_layer = [w.unbind() for w in (keep, on_operator, query_key, value)]
         for step, layer in enumerate(self.order):
+            kept, on_power, left, right = (weights[layer] for weights in by_layer)
             # (F C)((F B)^T (F A)) = F (C B^T (F^T F) A): k x k but for one product.
             gram = (f.mT @ f)[:, None]
-            within = (query_key[layer] @ gram @ value[layer]).sum(dim=1)
+            within = (left @ gram @ right).sum(dim=1)
             power = operator.gram(f) * scale[:, None, None]
-            f = normalise(f + f @ (skip[layer] + within) + power @ on_operator[layer])
+            # F W + power V as one product, since small ones cost as much as large ones.
+            mixing = torch.cat([kept + within, on_power.expand_as(within)], dim=-2)
+            f = normalise(torch.cat([f, power], dim=-1) @ mixing)
             if record is not None:
                 record(f"eigenmap.{step}.F", f)
         return f
+
+    def _has_kernels(self, x: Tensor) -> bool:
+        fits = self.k <= _MOST_KERNEL_FEATURES and x.dtype == torch.float32
+        return fits and has_kernels(x, _MOST_KERNEL_POINTS)
 
     def _start(self, x: Tensor) -> Tensor:
         if self.start is None:

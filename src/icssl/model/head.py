@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from icssl.errors import check_choice, check_positive
-from icssl.model.attention import BACKENDS, square_safe, squared_distances
-from icssl.model.stage import Record, check_class_count, check_sizes
+from icssl.model.attention import square_safe, squared_distances
+from icssl.model.stage import STAGE_BACKENDS, Record, check_class_count, check_sizes
 
 KERNELS = ("rbf", "linear", "softmax")
 EMBEDDINGS = ("simplex", "learned")
@@ -167,9 +167,9 @@ class GradientDescentHead(nn.Module):
         record : callable, optional
             Is given f and the logits after each step.
         """
-        check_choice("backend", backend, BACKENDS)
+        check_choice("backend", backend, STAGE_BACKENDS)
         w = self.class_embeddings(n_classes or self.n_classes).to(phi.dtype)
-        if backend == "dense":
+        if backend != "matrix_free":
             kernel = self.kernel_matrix(phi, phi, labelled)
             added = self.coefficients(kernel, y, labelled, w)
         else:

@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icssl.model.attention import square_safe
+from icssl.model.attention import square_safe, squared_distances
 
-SCALES = ("none", "neighbour")
+SCALES = ("none", "neighbour", "coordinate")
 NEIGHBOUR = 6  # of the paper's ground-truth graph
 _DISTANCES_AT_ONCE = 2**23
 
@@ -22,14 +22,29 @@ def prepare(
     centre : bool
         Subtract the mean of the context. Attention whose keys and queries are scaled
         differently depends on where the cloud lies.
-    scale : {"none", "neighbour"}
+    scale : {"none", "neighbour", "coordinate"}
         ``"neighbour"`` divides by the median distance to the sixth neighbour, after
-        which no answer depends on the unit of the coordinates.
+        which no answer depends on the unit of the coordinates. ``"coordinate"`` divides
+        each coordinate by its own spread before that, for tables whose columns have
+        different units and for products of manifolds; answers then depend on the axes.
     """
     (x,) = square_safe(x)
     if centre:
         x = x - x.mean(dim=-2, keepdim=True)
-    return neighbour_scaled(x) if scale == "neighbour" else x
+    if scale == "coordinate":
+        x = coordinate_scaled(x)
+    return x if scale == "none" else neighbour_scaled(x)
+
+
+def coordinate_scaled(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    """``x`` with each coordinate in units of its standard deviation; constants as zeros."""
+    largest = x.detach().abs().amax(dim=-2, keepdim=True)
+    unit = x / largest.where(largest > 0, 1)  # squares of very small numbers underflow
+    centred = unit - unit.mean(dim=-2, keepdim=True)
+    spread = centred.square().mean(dim=-2, keepdim=True).sqrt()
+    # What is left of a constant after centring is rounding, not spread.
+    varies = spread > 100 * torch.finfo(x.dtype).eps
+    return torch.where(varies, unit / spread.where(varies, 1), 0)
 
 
 def in_range(x: Float[Tensor, "b n d"], dtype: torch.dtype) -> Float[Tensor, "b n d"]:
@@ -54,10 +69,12 @@ def neighbour_scaled(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
     neighbour = min(NEIGHBOUR, x.shape[-2] - 1) + 1  # the point itself comes first
     rows_at_once = max(1, _DISTANCES_AT_ONCE // (len(x) * x.shape[-2]))
     distances = [
-        torch.cdist(rows, unit.detach(), compute_mode="donot_use_mm_for_euclid_dist")
+        squared_distances(rows, unit.detach())
         .topk(neighbour, dim=-1, largest=False)
         .values[..., -1]
         for rows in unit.detach().split(rows_at_once, dim=-2)
     ]
-    median = torch.cat(distances, dim=-1).median(dim=-1).values[:, None, None]
+    # Sorted, since torch's median is not deterministic on a GPU.
+    ordered = torch.cat(distances, dim=-1).sort(dim=-1).values
+    median = ordered[..., (x.shape[-2] - 1) // 2].sqrt()[:, None, None]
     return unit / median.where(median > 0, 1)

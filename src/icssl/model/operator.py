@@ -80,8 +80,27 @@ class Factor:
     def dense(self) -> Float[Tensor, "b n n"]:
         """M as a matrix."""
         mixed = _mix(self.mix, self.walk.dense())
-        eye = torch.eye(mixed.shape[-1], dtype=mixed.dtype, device=mixed.device)
-        return mixed + self.keep * eye
+        return mixed + self.keep * _eye_like(mixed)
+
+
+@dataclass(frozen=True, eq=False)
+class MixedFactor:
+    """The same with the walks of all heads mixed already: ``M = keep I + mixed``."""
+
+    keep: Float[Tensor, ""]
+    mixed: Float[Tensor, "b n n"]
+
+    def matmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
+        """M @ value."""
+        return self.keep * value + self.mixed @ value
+
+    def rmatmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
+        """M.T @ value."""
+        return self.keep * value + self.mixed.mT @ value
+
+    def dense(self) -> Float[Tensor, "b n n"]:
+        """M as a matrix."""
+        return self.mixed + self.keep * _eye_like(self.mixed)
 
 
 class LaplacianOperator:
@@ -89,7 +108,7 @@ class LaplacianOperator:
 
     Parameters
     ----------
-    factors : sequence of Factor
+    factors : sequence of Factor or MixedFactor
         ``M_1, ..., M_L``, in the order of the layers.
     start : Tensor of shape (n, n), optional
         ``R_0``; the identity by default.
@@ -99,7 +118,7 @@ class LaplacianOperator:
 
     def __init__(
         self,
-        factors: Sequence[Factor],
+        factors: Sequence[Factor | MixedFactor],
         start: Float[Tensor, "n n"] | None = None,
         matrix: Float[Tensor, "b n n"] | None = None,
     ) -> None:
@@ -132,6 +151,13 @@ class LaplacianOperator:
             return self._gram_matrix @ value
         return self.matmul(self.rmatmul(value))
 
+    def gram_matrix(self) -> Float[Tensor, "b n n"]:
+        """R R^T as a matrix."""
+        if self._gram_matrix is not None:
+            return self._gram_matrix
+        r = self.dense()
+        return r @ r.mT
+
     def skip_gain(self) -> Float[Tensor, ""] | float:
         """What R multiplies a vector by that no walk sees: the product of all ``keep``.
 
@@ -159,5 +185,9 @@ class LaplacianOperator:
 
 
 def _mix(weights: Tensor, heads: Tensor) -> Tensor:
-    """sum_h weights_h heads_h."""
-    return torch.einsum("h,bhnv->bnv", weights, heads)
+    """sum_h weights_h heads_h, as one product that moves no axis."""
+    return (weights @ heads.flatten(2)).unflatten(1, heads.shape[2:])
+
+
+def _eye_like(matrix: Tensor) -> Tensor:
+    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)

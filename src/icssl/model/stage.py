@@ -7,6 +7,9 @@ from torch import Tensor
 
 from icssl.errors import check_at_least
 
+STAGE_BACKENDS = ("dense", "fused", "matrix_free")
+"""How stages compute; ``"fused"`` is dense with the heads of stage 1 mixed as they form."""
+
 Record = Callable[[str, Tensor], None]
 """Receives ``(name, tensor)`` of an intermediate; see ``ICSSLTransformer.trace``."""
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from icssl.model.baseline import BaselineConfig, BaselineTransformer
-from icssl.model.transformer import PRESETS, ICSSLTransformer, ModelConfig
+from icssl.model.config import PRESETS, ModelConfig
+from icssl.model.transformer import ICSSLTransformer
 
 STAGES = ("laplacian", "eigenmap", "head")
 

@@ -1,0 +1,126 @@
+"""Train every model of the accuracy table and of the curves, as many at once as there are.
+
+Each job is one architecture; its sources and seeds are trained together. Models go to
+FOLDER/JOB/SOURCE-SEED.safetensors; jobs whose folder is whole are not trained again, so an
+interrupted run goes on. benchmarks/accuracy.py reads them. About ten minutes on an H200.
+
+    python scripts/train_table.py FOLDER [--device cuda] [--only JOB,JOB] [--steps N]
+"""
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from icssl.training.config import load_config
+from icssl.training.loop import train
+from icssl.weights import save_model
+
+SURFACES = ("sphere", "cylinder", "torus", "swiss_roll", "cone")
+SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Models of one architecture: a preset with fields changed, sources, seeds, lengths."""
+
+    name: str
+    preset: str
+    overrides: tuple[str, ...] = ()
+    sources: tuple[str, ...] = SURFACES
+    seeds: int = 3
+    steps: int = 800
+    batch: int = 128
+    sizes: tuple[int, ...] = (0,)  # different episodes; 0 for fresh ones at every step
+
+    def runs(self):
+        """File name and configuration of every model."""
+        for source in self.sources:
+            for size in self.sizes:
+                for seed in range(self.seeds):
+                    name = f"{source}-{seed}" if not size else f"{source}-{size}-{seed}"
+                    overrides = [f"data.sources={source}", f"seed={seed}"]
+                    overrides += [f"steps={self.steps}", f"batch={self.batch}"]
+                    overrides += [f"data.episodes={size}"] if size else []
+                    yield name, load_config(self.preset, [*self.overrides, *overrides])
+
+
+PRODUCT: dict = {"sources": ("product",), "steps": 1500, "batch": 256, "seeds": 1}
+CURVE: dict = {"sources": ("cylinder",), "steps": 1600, "batch": 64, "seeds": 1}
+MILLION: dict = {"sources": ("cylinder",), "steps": 2000, "batch": 512, "seeds": 1}
+CURVES = ("e2e_wide", "e2e_encoder", "transformer")
+JOBS = [
+    Job("e2e_icl", "e2e_icl"),
+    Job("e2e_icl_linear", "e2e_icl", ("model.kernel=linear",)),
+    Job("e2e_wide", "e2e_wide"),
+    Job("e2e_wide_linear", "e2e_wide", ("model.kernel=linear",)),
+    Job("e2e_encoder", "e2e_encoder", steps=1500),
+    Job("orig_icl", "orig_icl"),
+    Job("transformer", "transformer", steps=1500, seeds=1),
+    Job("product/e2e_icl", "e2e_icl", **PRODUCT),
+    Job("product/e2e_wide", "e2e_wide", **PRODUCT),
+    Job("product/e2e_wide_linear", "e2e_wide", ("model.kernel=linear",), **PRODUCT),
+    Job("product/e2e_encoder", "e2e_encoder", **PRODUCT),
+    Job("product/e2e_blocks", "e2e_blocks", **PRODUCT),
+    Job("product/transformer", "transformer", ("model.d=15",), **PRODUCT),
+    # Accuracy against the number of training episodes; the million are all different.
+    *(Job(f"curve/{name}", name, sizes=SIZES, **CURVE) for name in CURVES),
+    *(Job(f"million/{name}", name, **MILLION) for name in CURVES),
+]
+
+
+def run(job, folder, device):
+    """Train the models of a job and save them, each with how it was trained."""
+    names, configs = zip(*job.runs(), strict=True)
+    # Encoders are mostly products of matrices, which can do with TF32.
+    encoder = job.preset in ("e2e_encoder", "e2e_blocks", "transformer")
+    torch.set_float32_matmul_precision("high" if encoder else "highest")
+    started, last = time.perf_counter(), []
+    models = train(list(configs), device=device, report=last.append)
+    seconds = time.perf_counter() - started
+    for i, (name, config, model) in enumerate(zip(names, configs, models, strict=True)):
+        save_model(
+            model,
+            folder / job.name / f"{name}.safetensors",
+            training=config.to_dict(),
+            step=config.steps,
+            seed=config.seed,
+            loss=last[-1].loss[i],
+        )
+    line = {
+        "job": job.name,
+        "models": len(models),
+        "episodes": len(models) * job.steps * job.batch,
+        "seconds": round(seconds, 1),
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+    }
+    print(json.dumps(line), flush=True)
+
+
+def main():
+    """Train what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--only", help="Names of jobs, separated by commas.")
+    parser.add_argument("--steps", type=int, help="Fewer steps, for a trial.")
+    options = parser.parse_args()
+    wanted = options.only.split(",") if options.only else [job.name for job in JOBS]
+    for job in JOBS:
+        if job.name not in wanted:
+            continue
+        if options.steps:
+            job = replace(job, steps=options.steps, batch=4)  # noqa: PLW2901
+        whole = all(
+            (options.folder / job.name / f"{name}.safetensors").exists()
+            for name, _ in job.runs()
+        )
+        if not whole:
+            run(job, options.folder, options.device)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The command ``icssl``."""
+
+from typing import Annotated
+
+import typer
+
+from icssl.cli import about, data, evaluate, train
+
+app = typer.Typer(
+    help="In-context semi-supervised learning: many labels from few, in one forward pass.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+
+
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        from icssl import __version__
+
+        typer.echo(f"icssl {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+    ] = False,
+) -> None:
+    """See ``icssl COMMAND --help`` for each command."""
+
+
+for command in (
+    about.demo,
+    data.sample,
+    data.images,
+    data.features,
+    train.train,
+    evaluate.evaluate,
+    about.params,
+):
+    app.command()(command)

@@ -1,0 +1,178 @@
+"""``icssl evaluate``."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from icssl.cli.common import check_writable, number, user_errors
+
+
+def _list(wanted: bool) -> bool:
+    if wanted:
+        from icssl.evaluation.methods import METHODS, TRAINED
+
+        for name, title in METHODS.items():
+            kind = "trained" if name in TRAINED else ""
+            typer.echo(f"{name:<22}{title:<32}{kind}".rstrip())
+        raise typer.Exit
+    return wanted
+
+
+def evaluate(
+    methods: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files or folders that `icssl train` wrote, and names of methods (see "
+            "--list). The first one is what the others are compared with."
+        ),
+    ],
+    data: Annotated[
+        str,
+        typer.Option(help="A manifold, product, digits, a table or a folder of images."),
+    ] = "sphere",
+    labels: Annotated[str, typer.Option(help="Label budgets.")] = "3,5,10,21,39",
+    episodes: Annotated[int, typer.Option(min=2, help="Test episodes at a budget.")] = 300,
+    tuning: Annotated[
+        int, typer.Option(min=2, help="Training episodes for those that need tuning.")
+    ] = 200,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of a model that is trained here.")
+    ] = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="accuracy, balanced_accuracy, auroc, log_loss or "
+            "expected_calibration_error."
+        ),
+    ] = "accuracy",
+    threshold: Annotated[str, typer.Option(help="median, published or a radius.")] = (
+        "median"
+    ),
+    placement: Annotated[str, typer.Option(help="random or covering.")] = "random",
+    rows: Annotated[Path | None, typer.Option(help="File for rows, as JSON lines.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Picture of the metric against labels.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seed: Annotated[int, typer.Option(min=0, help="Draws other episodes.")] = 0,
+    _: Annotated[
+        bool,
+        typer.Option("--list", callback=_list, is_eager=True, help="Methods."),
+    ] = False,
+) -> None:
+    """Compare methods on the same test episodes, with 95% intervals.
+
+    A model named without a file (icssl evaluate e2e_icl) is trained here first, on episodes
+    of the same source; classical methods choose their settings on training episodes with as
+    many labels. No method sees the class of an unlabelled point of a test episode.
+    """
+    from icssl.data.sources import DataConfig
+    from icssl.errors import check_choice
+    from icssl.evaluation.evaluate import evaluate as run
+    from icssl.evaluation.methods import method_named, needed_truth
+    from icssl.evaluation.metrics import METRIC_NAMES
+    from icssl.plots import draw_label_curves
+
+    console = Console()
+    with user_errors(), console.status("...") as status:
+        check_choice("metric", metric, METRIC_NAMES)
+        for path in (rows, plot):
+            if path is not None:
+                check_writable(path)
+        config = DataConfig((data,), threshold=number(threshold), placement=placement)
+        budgets = [_budget(text) for text in labels.split(",")]
+        ready: dict[str, Any] = {}
+        for name in methods:
+            status.update(f"{name}: preparing ...")
+            ready[_label(name, ready)] = method_named(
+                name,
+                config,
+                steps=steps,
+                seed=seed,
+                device=device,
+                report=partial(_show_training, status, name),
+            )
+        found = run(
+            ready,
+            needed_truth(ready, config),
+            budgets,
+            episodes=episodes,
+            tuning=tuning,
+            seed=seed,
+            device=device,
+            progress=lambda text: status.update(f"{text} ..."),
+        )
+    _print_tables(console, found, list(ready), budgets, metric)
+    if rows is not None:
+        rows.write_text("".join(json.dumps(row.to_dict()) + "\n" for row in found))
+        console.print(f"Rows: {rows}")
+    if plot is not None:
+        draw_label_curves([row.to_dict() for row in found], metric, plot)
+        console.print(f"Picture: {plot}")
+
+
+def _budget(text: str) -> int | float:
+    value = number(text.strip())
+    if isinstance(value, str):
+        raise ValueError(f"labels are counts or fractions such as 3,10,0.2, got {text!r}.")
+    return value
+
+
+def _label(name: str, taken: Any) -> str:
+    """A file by its folder's name, since its own is always the same."""
+    path = Path(name)
+    if path.suffix == ".safetensors":
+        name = (
+            path.parent.name if path.stem == "model" else f"{path.parent.name}-{path.stem}"
+        )
+    elif path.is_dir():
+        name = path.resolve().name
+    return name if name not in taken else f"{name} ({len(taken) + 1})"
+
+
+def _show_training(status: Any, name: str, progress: Any) -> None:
+    loss = progress.loss[0]
+    status.update(
+        f"{name}: training, step {progress.step:,} of {progress.steps:,}, loss {loss:.3f}, "
+        f"{progress.seconds_left:,.0f} s left ..."
+    )
+
+
+def _print_tables(
+    console: Console, found: list[Any], names: list[str], budgets: list[Any], metric: str
+) -> None:
+    by_key = {(row.method, row.labels): row for row in found}
+    rates = [by_key[names[0], b].majority_rate for b in budgets]
+    title = f"{found[0].source}: {metric.replace('_', ' ')}, unlabelled points"
+    table = _table(title, budgets)
+    for name in names:
+        cells = [str(by_key[name, b].metrics[metric]) for b in budgets]
+        table.add_row(name, *cells)
+    table.add_section()
+    table.add_row("largest class", *(f"{rate:.3f}" for rate in rates))
+    console.print(table)
+    if len(names) < 2:
+        return
+    table = _table(f"Accuracy minus that of {names[0]}, paired over episodes", budgets)
+    for name in names[1:]:
+        compared = [by_key[name, b].versus(by_key[names[0], b]) for b in budgets]
+        cells = [
+            f"{c.difference.mean:+.3f} ± {c.difference.half_width:.3f}" for c in compared
+        ]
+        table.add_row(name, *cells)
+    console.print(table)
+    count = len(found[0].accuracies)
+    console.print(f"Means over {count} test episodes at each budget, with 95% intervals.")
+
+
+def _table(title: str, budgets: list[Any]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("labels")
+    for budget in budgets:
+        table.add_column(str(budget), justify="right")
+    return table

@@ -1,0 +1,163 @@
+"""``icssl train``."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from icssl.cli.common import user_errors
+
+
+def train(
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="A TOML file, or a preset: e2e_icl, e2e_wide, e2e_encoder, e2e_blocks, "
+            "eig_icl, orig_icl, transformer, lap_linear, lap_pe_1layer, paper."
+        ),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE ...",
+            help="Any field, for example steps=500 model.k=12 data.sources=torus,sphere "
+            "labels=3,10,39 learning_rate=3e-3.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for checkpoints, events, models.")
+    ] = Path("icssl-run"),
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Train so many models at once, a seed each.")
+    ] = 1,
+    resume: Annotated[
+        bool, typer.Option(help="Go on from the checkpoint in the folder.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    mode: Annotated[
+        str | None,
+        typer.Option(help="eager, compiled, graph or compiled_graph. [default: by device]"),
+    ] = None,
+    checkpoint_every: Annotated[
+        int, typer.Option(min=1, help="Steps between checkpoints.")
+    ] = 500,
+    deterministic: Annotated[
+        bool, typer.Option(help="On a GPU: the same bits every time, more slowly.")
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option(help="Write events for TensorBoard to the folder.")
+    ] = True,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the configuration and stop.")
+    ] = False,
+) -> None:
+    """Train a model on episodes, or several with different seeds at once.
+
+    A killed run goes on with --resume and ends with the same weights as one that was not
+    interrupted. The fields of a configuration and their values: icssl train PRESET --show.
+    A file holds the same fields, with [model] and [data] as tables; preset = "e2e_icl"
+    starts from a preset.
+    """
+    from icssl.training.config import load_config
+    from icssl.training.loop import NonFiniteLossError
+    from icssl.training.loop import train as run
+
+    console = Console(stderr=True)
+    with user_errors():
+        first = load_config(config, overrides or [])
+        if show:
+            typer.echo(_as_toml(first.to_dict()))
+            return
+        if (output / "checkpoint.safetensors").exists() and not resume:
+            raise ValueError(
+                f"{output} holds a run already: add --resume to go on with it, or give "
+                "another folder with --output."
+            )
+        configs = [replace(first, seed=first.seed + i) for i in range(seeds)]
+        writer = _event_writer(output, tensorboard, console)
+    with _bar(console) as bar, user_errors():
+        task = bar.add_task(config, total=first.steps, shown="")
+
+        def report(progress: Any) -> None:
+            bar.update(task, completed=progress.step, shown=_shown(progress))
+            writer(progress)
+
+        try:
+            run(
+                configs,
+                output=output,
+                resume=resume,
+                device=device,
+                mode=mode,
+                checkpoint_every=checkpoint_every,
+                deterministic=deterministic,
+                report=report,
+            )
+        except NonFiniteLossError as error:
+            bar.stop()
+            typer.echo(f"Stopped: {error}", err=True)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt as error:
+            bar.stop()
+            typer.echo(f"Interrupted. Add --resume to go on from {output}.", err=True)
+            raise typer.Exit(130) from error
+    for path in sorted(output.glob("model*.safetensors")):
+        typer.echo(f"Model: {path}")
+
+
+def _shown(progress: Any) -> str:
+    loss = sum(progress.loss) / len(progress.loss)
+    accuracy = sum(progress.accuracy) / len(progress.accuracy)
+    rate = progress.episodes_per_second
+    return f"loss {loss:.3f}  accuracy {accuracy:.3f}  {rate:,.0f} episodes/s"
+
+
+def _bar(console: Console) -> Bar:
+    return Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[shown]}"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def _event_writer(output: Path, wanted: bool, console: Console) -> Callable[[Any], None]:
+    """Events are a convenience: where TensorBoard is not installed, a line says so."""
+    from icssl.training.events import EventWriter
+
+    if wanted:
+        try:
+            return EventWriter(output / "events")
+        except ImportError as error:
+            console.print(f"No events: {error}", markup=False)
+    return lambda _: None
+
+
+def _as_toml(values: dict[str, Any]) -> str:
+    """A configuration as TOML, without the unset fields, for which TOML has no word."""
+    lines = [
+        f"{k} = {_toml_value(v)}" for k, v in values.items() if not isinstance(v, dict)
+    ]
+    for name, table in values.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{name}]"]
+            lines += [f"{k} = {_toml_value(v)}" for k, v in table.items() if v is not None]
+    return "\n".join(lines)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml_value(v) for v in value)}]"
+    if isinstance(value, str):  # strings of JSON are strings of TOML
+        return json.dumps(value, ensure_ascii=False)
+    return repr(value)

@@ -1,0 +1,1 @@
+"""Scores of predictions and of representations, with their uncertainty."""

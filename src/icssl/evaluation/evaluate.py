@@ -1,0 +1,130 @@
+"""Methods on the same test episodes: rows of scores, with intervals and comparisons."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from icssl.baselines import Method
+from icssl.data.labels import majority_rate
+from icssl.data.sources import DataConfig
+from icssl.data.stream import EpisodeStream
+from icssl.episode import Episode
+from icssl.evaluation.metrics import Comparison, Estimate, accuracy, paired, summarise
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """Scores of one method at one label budget.
+
+    Parameters
+    ----------
+    method, source : str
+    labels : int or float
+        The budget, a count or a fraction.
+    metrics : dict of Estimate
+        Over test episodes, each with its 95% interval.
+    majority_rate : float
+        Mean share of the largest class: what needs no method.
+    accuracies : Tensor of shape (episodes,)
+        One an episode, for paired comparisons.
+    settings : str
+        What tuning chose.
+    """
+
+    method: str
+    source: str
+    labels: float
+    metrics: dict[str, Estimate]
+    majority_rate: float
+    accuracies: Float[Tensor, " episodes"]
+    settings: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a line of JSON."""
+        return {
+            "method": self.method,
+            "source": self.source,
+            "labels": self.labels,
+            "episodes": len(self.accuracies),
+            "majority_rate": self.majority_rate,
+            "settings": self.settings,
+            "metrics": {
+                name: {"mean": e.mean, "half_width": e.half_width, "count": e.count}
+                for name, e in self.metrics.items()
+            },
+        }
+
+    def versus(self, other: "Row") -> Comparison:
+        """Accuracy against another method's on the same episodes."""
+        return paired(self.accuracies, other.accuracies)
+
+
+def evaluate(
+    methods: Mapping[str, Method],
+    data: DataConfig,
+    labels: Sequence[float],
+    *,
+    episodes: int = 300,
+    tuning: int = 200,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Callable[[str], None] | None = None,
+) -> list[Row]:
+    """Rows of every method at every label budget.
+
+    All methods see the same test episodes. One that has settings to choose chooses them on
+    training episodes with as many labels, drawn from another stream.
+
+    Parameters
+    ----------
+    methods : mapping of str to Method
+    data : DataConfig
+        With the ground truth that the methods read.
+    labels : sequence of int or float
+    episodes, tuning : int
+        Test episodes, and training episodes for tuning, at each budget.
+    seed : int
+        Of both.
+    device : str
+    progress : callable, optional
+        Is told what is being done.
+    """
+    source = "+".join(data.sources)
+    for_test = replace(data, split="test", episodes=0).build()
+    for_tuning = replace(data, split="train", episodes=0).build()
+    rows = []
+    for amount in labels:
+        test = _draw(for_test, "test", episodes, seed, device, amount)
+        training = _draw(for_tuning, "tune", tuning, seed, device, amount)
+        rate = majority_rate(test.y, test.n_classes).mean().item()
+        for name, method in methods.items():
+            if progress is not None:
+                progress(f"{source}, {amount} labels, {name}")
+            chosen = method.tuned(training)
+            probabilities = chosen(test)
+            rows.append(
+                Row(
+                    method=name,
+                    source=source,
+                    labels=amount,
+                    metrics=summarise(probabilities, test),
+                    majority_rate=rate,
+                    accuracies=accuracy(probabilities, test).cpu(),
+                    settings=_settings(chosen),
+                )
+            )
+    return rows
+
+
+def _draw(
+    source: Any, name: str, count: int, seed: int, device: str, labels: float
+) -> Episode:
+    return EpisodeStream(source, count, seed, name, device).at(0, labels)
+
+
+def _settings(method: Method) -> str:
+    text = repr(method)
+    return "" if "\n" in text else text

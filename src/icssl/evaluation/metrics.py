@@ -1,0 +1,301 @@
+"""Scores of class probabilities, one value an episode, and their intervals.
+
+Scored are the points that are not labelled and whose class is known: a labelled point
+would reward copying. An episode with no such point scores NaN, which :func:`interval`
+leaves out; that a whole batch has none is an error.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.special import stdtr, stdtrit
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from icssl.episode import Episode
+from icssl.errors import check_at_least
+from icssl.random import generator_for
+
+_NAN = float("nan")
+
+# Loose, since half precision rounds: this only tells probabilities from other scores.
+_SUM_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over episodes with its 95% interval.
+
+    Parameters
+    ----------
+    mean : float
+    half_width : float
+        Of the interval; NaN where fewer than two episodes could be scored.
+    count : int
+        Number of episodes behind the mean.
+
+    Examples
+    --------
+    >>> print(Estimate(0.9131, 0.0042, count=200))
+    0.913 ± 0.004
+    """
+
+    mean: float
+    half_width: float
+    count: int
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval."""
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        return self.mean + self.half_width
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ± {self.half_width:.3f}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One method against another on the same episodes.
+
+    Parameters
+    ----------
+    difference : Estimate
+        Mean of the first minus the second, with its paired interval.
+    p_value : float
+        Of the two-sided paired t-test.
+    """
+
+    difference: Estimate
+    p_value: float
+
+    @property
+    def verdict(self) -> str:
+        """Where the first stands, larger values ahead: "ahead", "behind" or "level"."""
+        if self.difference.low > 0:
+            return "ahead"
+        return "behind" if self.difference.high < 0 else "level"
+
+
+def interval(values: Float[Tensor, " b"]) -> Estimate:
+    """Mean over episodes and Student's 95% interval; NaN episodes are left out."""
+    kept = values[~values.isnan()].detach().cpu().double()
+    count = len(kept)
+    half_width = _NAN
+    if count > 1:
+        half_width = float(stdtrit(count - 1, 0.975)) * _standard_error(kept)
+    return Estimate(float(kept.mean()), half_width, count)
+
+
+def paired(a: Float[Tensor, " a"], b: Float[Tensor, " b"]) -> Comparison:
+    """Compare the values of two methods, episode by episode.
+
+    Episodes that are NaN for either method are left out.
+    """
+    if len(a) != len(b):
+        raise ValueError(
+            f"paired needs the same episodes for both methods, got {len(a)} and {len(b)}."
+        )
+    difference = (a - b).detach().cpu().double()
+    kept = difference[~difference.isnan()]
+    estimate = interval(kept)
+    if estimate.count < 2:
+        return Comparison(estimate, _NAN)
+    mean, error = abs(estimate.mean), _standard_error(kept)
+    if error > 0:
+        p_value = 2 * float(stdtr(estimate.count - 1, -mean / error))
+    else:  # the same difference everywhere: none at all, or one beyond doubt
+        p_value = 1.0 if mean == 0 else 0.0
+    return Comparison(estimate, p_value)
+
+
+def _standard_error(values: Tensor) -> float:
+    return float(values.std()) / len(values) ** 0.5
+
+
+def accuracy(
+    probabilities: Float[Tensor, "b n c"], episode: Episode
+) -> Float[Tensor, " b"]:
+    """Share of the scored points whose likeliest class is the true one."""
+    probabilities, scored = _prepare(probabilities, episode)
+    hit = (probabilities.argmax(dim=-1) == episode.y).to(probabilities.dtype)
+    return _mean_over(scored, hit)
+
+
+def balanced_accuracy(
+    probabilities: Float[Tensor, "b n c"], episode: Episode
+) -> Float[Tensor, " b"]:
+    """Mean recall over the classes that occur among the scored points."""
+    probabilities, scored = _prepare(probabilities, episode)
+    hit = (probabilities.argmax(dim=-1) == episode.y).to(probabilities.dtype)
+    member = _members(probabilities, episode) & scored[:, None]
+    return _mean_over(member, hit[:, None]).nanmean(dim=-1)
+
+
+def auroc(probabilities: Float[Tensor, "b n c"], episode: Episode) -> Float[Tensor, " b"]:
+    """Area under the ROC curve; NaN where the scored points are of one class.
+
+    Two classes: of the probability of class 1. More: of each class against the rest,
+    averaged over those that have points on both sides.
+    """
+    probabilities, scored = _prepare(probabilities, episode)
+    member = _members(probabilities, episode)
+    scores = probabilities.mT.contiguous()
+    if scores.shape[1] == 2:
+        member, scores = member[:, 1:], scores[:, 1:].contiguous()
+    positive, negative = member & scored[:, None], ~member & scored[:, None]
+    # A positive wins against the negatives below it, and half against those level: its
+    # two places among the sorted negatives, added, count both twice.
+    ranked = scores.where(negative, torch.inf).sort(dim=-1).values
+    twice_won = torch.searchsorted(ranked, scores)
+    twice_won += torch.searchsorted(ranked, scores, right=True)
+    won = twice_won.where(positive, 0).sum(dim=-1).to(scores.dtype) / 2
+    area = won / (positive.sum(dim=-1) * negative.sum(dim=-1))
+    return area.nanmean(dim=-1)
+
+
+def log_loss(
+    probabilities: Float[Tensor, "b n c"], episode: Episode
+) -> Float[Tensor, " b"]:
+    """Mean of -log of the probability of the true class, kept eps away from 0 and 1."""
+    probabilities, scored = _prepare(probabilities, episode)
+    eps = torch.finfo(probabilities.dtype).eps
+    truth = episode.y.clamp(min=0)[..., None]  # -1 is no index; it is not scored
+    likelihood = probabilities.gather(-1, truth)[..., 0].clamp(eps, 1 - eps)
+    return _mean_over(scored, -likelihood.log())
+
+
+METRICS: dict[str, Callable[[Tensor, Episode], Tensor]] = {
+    "accuracy": accuracy,
+    "balanced_accuracy": balanced_accuracy,
+    "auroc": auroc,
+    "log_loss": log_loss,
+}
+"""Scores that have a value for every episode."""
+
+METRIC_NAMES = (*METRICS, "expected_calibration_error")
+
+
+def expected_calibration_error(
+    probabilities: Float[Tensor, "b n c"],
+    episode: Episode,
+    *,
+    generator: torch.Generator,
+    bins: int = 15,
+    replicates: int = 1000,
+) -> Estimate:
+    """Distance of confidence from accuracy, in bins of confidence of equal width.
+
+    One episode has too few points for this, so all scored points are pooled. The
+    half-width is 1.96 standard deviations over bootstrap samples of the episodes; their
+    quantiles would not do, since noise raises the error of a sample on average.
+
+    ``replicates`` is the number of samples, drawn with ``generator``, on the CPU.
+    """
+    check_at_least("bins", bins, 1)
+    check_at_least("replicates", replicates, 2)
+    gaps, sizes = _gaps(probabilities, episode, bins)
+    count = len(sizes)
+
+    def pooled(times: Tensor) -> Tensor:
+        """The error with every episode taken so many times."""
+        return (times @ gaps).abs().sum(dim=-1) / (times @ sizes)
+
+    drawn = torch.randint(count, (replicates, count), generator=generator)
+    times = sizes.new_zeros(replicates, count)
+    times.scatter_add_(1, drawn, torch.ones_like(times))
+    half_width = 1.96 * float(pooled(times).std()) if count > 1 else _NAN
+    return Estimate(float(pooled(torch.ones_like(sizes))), half_width, count)
+
+
+def _gaps(probabilities: Tensor, episode: Episode, bins: int) -> tuple[Tensor, Tensor]:
+    """Hits minus confidence, summed by bin, and scored points of every scored episode."""
+    probabilities, scored = _prepare(probabilities, episode)
+    confidence, guess = probabilities.max(dim=-1)
+    gap = (guess == episode.y).to(confidence.dtype) - confidence
+    place = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)
+    gaps = confidence.new_zeros(len(gap), bins).scatter_add(1, place, gap.where(scored, 0))
+    used = scored.any(dim=1)
+    return gaps[used].cpu().double(), scored[used].sum(dim=1).cpu().double()
+
+
+def summarise(
+    probabilities: Float[Tensor, "b n c"], episode: Episode
+) -> dict[str, Estimate]:
+    """Every one of ``METRICS`` and the calibration error; the same each time."""
+    summary = {
+        name: interval(metric(probabilities, episode)) for name, metric in METRICS.items()
+    }
+    summary["expected_calibration_error"] = expected_calibration_error(
+        probabilities, episode, generator=generator_for(0, "bootstrap")
+    )
+    return summary
+
+
+def separation_score(
+    features: Float[Tensor, "b n k"], y: Int[Tensor, "b n"]
+) -> Float[Tensor, " b"]:
+    """Mean cosine similarity within classes minus that between them.
+
+    The paper's remark "Separation Score": within a class the mean is over pairs of two
+    different points, then over the classes that have such a pair; between classes it is
+    over all pairs. Points of unknown class (-1) are left out. NaN where an episode has
+    no pair of either kind.
+    """
+    dtype = torch.promote_types(features.dtype, torch.float32)
+    unit = normalize(features.to(dtype), dim=-1)
+    classes = torch.arange(max(int(y.max()) + 1, 1), device=y.device)
+    member = (y[:, None] == classes[:, None]).to(dtype)  # (b, c, n)
+    # Similarities add up to the inner product of sums, so no n x n matrix is needed.
+    sums, sizes = member @ unit, member.sum(dim=-1)
+    squares = sums.square().sum(dim=-1)
+    selves = (member @ unit.square()).sum(dim=-1)
+    within = (squares - selves) / (sizes * (sizes - 1))
+    within = within.where(sizes > 1, _NAN).nanmean(dim=-1)
+    total = sums.sum(dim=1).square().sum(dim=-1)
+    pairs = sizes.sum(dim=-1).square() - sizes.square().sum(dim=-1)
+    return within - (total - squares.sum(dim=-1)) / pairs
+
+
+def _prepare(probabilities: Tensor, episode: Episode) -> tuple[Tensor, Tensor]:
+    """Checked probabilities, in single precision at least, and who is scored."""
+    shape, wanted = tuple(probabilities.shape), tuple(episode.y.shape)
+    if shape[:2] != wanted or shape[2] < episode.n_classes:
+        raise ValueError(
+            f"probabilities must have shape {(*wanted, episode.n_classes)} to fit the "
+            f"episode, got {shape}."
+        )
+    probabilities = probabilities.detach()
+    sums = probabilities.float().sum(dim=-1)
+    if (probabilities < 0).any() or not ((sums - 1).abs() <= _SUM_TOLERANCE).all():
+        raise ValueError(
+            "probabilities must be at least 0 and sum to one over the classes, got values "
+            f"from {float(probabilities.min()):.3g} to {float(probabilities.max()):.3g} "
+            f"and sums from {float(sums.min()):.3g} to {float(sums.max()):.3g}: of logits, "
+            "give the softmax."
+        )
+    scored = ~episode.labelled & (episode.y >= 0)
+    if not scored.any():
+        labelled, unknown = int(episode.labelled.sum()), int((episode.y < 0).sum())
+        raise ValueError(
+            "nothing to score: a scored point is not labelled and its class is known, got "
+            f"{scored.numel()} points, {labelled} labelled and {unknown} of unknown class."
+        )
+    dtype = torch.promote_types(probabilities.dtype, torch.float32)
+    return probabilities.to(dtype), scored
+
+
+def _members(probabilities: Tensor, episode: Episode) -> Bool[Tensor, "b c n"]:
+    classes = torch.arange(probabilities.shape[-1], device=episode.y.device)
+    return episode.y[:, None] == classes[:, None]
+
+
+def _mean_over(mask: Tensor, values: Tensor) -> Tensor:
+    """Mean over the last axis where ``mask`` holds; NaN where it holds nowhere."""
+    return values.where(mask, 0).sum(dim=-1) / mask.sum(dim=-1)

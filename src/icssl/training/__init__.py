@@ -1,0 +1,1 @@
+"""Training: configurations, the loss, many models at once, checkpoints."""

@@ -1,0 +1,83 @@
+"""Checkpoints: all that a run needs to go on as if it had never stopped."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from icssl.training.config import TrainConfig, config_from, differences
+from icssl.training.group import Group
+from icssl.training.optimiser import AdamState
+from icssl.weights import read_tensors, save_model, write_tensors
+
+FORMAT = "icssl-checkpoint"
+NAME = "checkpoint.safetensors"
+
+
+def save_checkpoint(
+    folder: Path, configs: Sequence[TrainConfig], step: int, state: AdamState
+) -> None:
+    """Write the state after ``step`` steps; the one before stays whole until then."""
+    from icssl import __version__
+
+    header = {
+        "configs": [config.to_dict() for config in configs],
+        "step": step,
+        "seeds": [config.seed for config in configs],
+        "version": __version__,
+    }
+    tensors = {name: t.detach().cpu() for name, t in state.tensors().items()}
+    write_tensors(folder / NAME, tensors, FORMAT, header)
+
+
+def load_checkpoint(
+    folder: Path, configs: Sequence[TrainConfig], device: str
+) -> tuple[int, AdamState]:
+    """The step and the state of a run with these configurations.
+
+    Raises ``ValueError`` if the checkpoint is torn or foreign, or another run's: then the
+    message says in which fields.
+    """
+    path = folder / NAME
+    tensors, header = read_tensors(path, FORMAT)
+    # Through JSON and back, as the header has been: tuples are lists there.
+    given = [_as_json(config.to_dict()) for config in configs]
+    kept = header["configs"]
+    if len(kept) != len(given):
+        raise ValueError(f"{path} holds {len(kept)} model(s), got {len(given)} to resume.")
+    lines = [d for old, new in zip(kept, given, strict=True) for d in differences(old, new)]
+    if lines:
+        raise ValueError(f"{path} is of another run: {'; '.join(dict.fromkeys(lines))}.")
+    state = AdamState.fresh(tensors["weights"].to(device))
+    for name, tensor in state.tensors().items():
+        tensor.copy_(tensors[name])
+    return header["step"], state
+
+
+def models_of_checkpoint(path: Path) -> list[nn.Module]:
+    """The models of a checkpoint, as they were when it was written."""
+    tensors, header = read_tensors(path, FORMAT)
+    group = Group([config_from(values) for values in header["configs"]])
+    return group.trained(tensors["weights"])
+
+
+def save_models(
+    folder: Path, configs: Sequence[TrainConfig], models: Sequence[nn.Module], step: int
+) -> list[Path]:
+    """Every model in a file of its own: ``model.safetensors``, or one each of several."""
+    paths = []
+    for i, (config, model) in enumerate(zip(configs, models, strict=True)):
+        name = "model" if len(models) == 1 else f"model-{i}"
+        paths.append(folder / f"{name}.safetensors")
+        about = {"training": config.to_dict(), "step": step, "seed": config.seed}
+        save_model(model, paths[-1], **about)
+    return paths
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(item) for item in value]
+    return value

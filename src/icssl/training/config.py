@@ -1,0 +1,276 @@
+"""``TrainConfig``: everything that decides which weights a training run ends with."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from icssl.data.labels import label_count
+from icssl.data.sources import EIGENVECTORS, DataConfig
+from icssl.errors import check_at_least, check_choice, check_positive
+from icssl.model.config import ModelConfig
+from icssl.model.registry import KINDS, AnyConfig, config_from_dict, config_to_dict
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What is trained, on what, and how.
+
+    Parameters
+    ----------
+    model : ModelConfig or BaselineConfig
+    data : DataConfig
+    labels : tuple of int or float
+        Label budgets, counts or fractions; each step draws one of them.
+    steps, batch : int
+        Optimiser steps, and episodes of each.
+    seed : int
+        Of the initial weights, the episodes and the budgets.
+    learning_rate : float
+        Highest rate of AdamW.
+    warmup : float
+        Share of the steps over which the rate rises linearly.
+    final_rate : float
+        Share of the rate that its cosine decay ends at.
+    weight_decay : float
+    clip : float
+        Largest length of the gradient.
+    laplacian_weight, eigenmap_weight : float
+        See :class:`icssl.training.loss.Objective`.
+    """
+
+    model: AnyConfig = field(default_factory=lambda: ModelConfig.preset("free"))
+    data: DataConfig = field(default_factory=DataConfig)
+    labels: tuple[float, ...] = (3, 5, 10, 15, 21, 30, 39)
+    steps: int = 2000
+    batch: int = 64
+    seed: int = 0
+    learning_rate: float = 1e-2
+    warmup: float = 0.05
+    final_rate: float = 0.01
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    laplacian_weight: float = 0.0
+    eigenmap_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch"):
+            check_at_least(name, getattr(self, name), 1)
+        for name in ("seed", "warmup", "final_rate", "weight_decay", "laplacian_weight"):
+            check_at_least(name, getattr(self, name), 0)
+        check_at_least("eigenmap_weight", self.eigenmap_weight, 0)
+        check_positive("learning_rate", self.learning_rate)
+        check_positive("clip", self.clip)
+        for name in ("warmup", "final_rate"):
+            if getattr(self, name) > 1:
+                raise ValueError(
+                    f"{name} is a share, at most 1, got {getattr(self, name)}."
+                )
+        if not self.labels:
+            raise ValueError("labels must name at least one budget, got none.")
+        for amount in self.labels:
+            label_count(amount, self.data.n)
+        model = self.model
+        staged = (
+            isinstance(model, ModelConfig)
+            and model.features == "eigenmap"
+            and model.blocks == 1
+        )
+        if (self.laplacian_weight or self.eigenmap_weight) and not staged:
+            raise ValueError(
+                "laplacian_weight and eigenmap_weight need a model with stages 1 and 2, "
+                "that is features='eigenmap' and blocks=1."
+            )
+
+    def episodes_config(self) -> DataConfig:
+        """The data, with the ground truth that this model and this loss need."""
+        needed = 0
+        if isinstance(self.model, ModelConfig):
+            if self.model.features == "eigenvectors":
+                needed = self.model.k
+            elif self.laplacian_weight or self.eigenmap_weight:
+                needed = EIGENVECTORS
+        values = {f.name: getattr(self.data, f.name) for f in fields(self.data)}
+        values["eigenvectors"] = max(needed, self.data.eigenvectors)
+        return DataConfig(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as a TOML or JSON file holds them."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["model"] = config_to_dict(self.model)
+        values["data"] = asdict(self.data)
+        return values
+
+
+def config_from(values: Mapping[str, Any]) -> TrainConfig:
+    """A configuration from plain values; an unknown field names the nearest known one.
+
+    ``preset`` starts from one of :data:`PRESETS`.
+    """
+    values = dict(values)
+    if "preset" in values:
+        values = with_preset(values)
+    for name in values:
+        check_choice("field", name, [f.name for f in fields(TrainConfig)])
+    if isinstance(values.get("data"), Mapping):
+        values["data"] = _data_config(values["data"])
+    if isinstance(values.get("model"), Mapping):
+        values["model"] = _model_config(values["model"])
+    if "labels" in values:
+        values["labels"] = _as_tuple(values["labels"])
+    _check_kinds(TrainConfig, values)
+    return TrainConfig(**values)
+
+
+def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
+    """The configuration of a TOML file or of a preset, with fields set by ``KEY=VALUE``.
+
+    Examples
+    --------
+    >>> config = load_config("e2e_icl", ["model.k=12", "data.sources=torus", "steps=100"])
+    >>> config.model.k, config.data.sources, config.steps
+    (12, ('torus',), 100)
+    """
+    if name in PRESETS:
+        values: dict[str, Any] = {"preset": name}
+    elif Path(name).suffix == ".toml":
+        try:
+            values = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{name} is no TOML: {error}.") from error
+    else:
+        check_choice("configuration (or file that ends in .toml)", name, PRESETS)
+    for override in overrides:
+        _set(values, override)
+    return config_from(values)
+
+
+def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` laid over those of the preset that they name."""
+    values = dict(values)
+    name = values.pop("preset")
+    check_choice("preset", name, PRESETS)
+    merged: dict[str, Any] = {**PRESETS[name], **values}
+    for table in ("model", "data"):
+        if isinstance(values.get(table, {}), Mapping):
+            merged[table] = {**PRESETS[name].get(table, {}), **values.get(table, {})}
+    return merged
+
+
+def differences(kept: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Fields of two configurations that differ, as lines for a person."""
+    lines = []
+    for name in sorted({*kept, *given}):
+        old, new = kept.get(name), given.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            lines += [f"{name}.{line}" for line in differences(old, new)]
+        elif old != new:
+            lines.append(f"{name}: {old!r} in the checkpoint, {new!r} given")
+    return lines
+
+
+def _set(values: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    if not equals:
+        raise ValueError(f"an override is KEY=VALUE, such as model.k=12, got {override!r}.")
+    *parents, name = path.strip().split(".")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+        if not isinstance(values, dict):
+            raise ValueError(f"{override!r}: {parent!r} has no fields.")
+    values[name] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """A TOML value; a list without brackets or a word without quotes will do too."""
+    for candidate in (text, f"[{text}]"):
+        try:
+            return tomllib.loads(f"value = {candidate}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return [word.strip() for word in text.split(",")] if "," in text else text
+
+
+def _data_config(values: Mapping[str, Any]) -> DataConfig:
+    for name in values:
+        check_choice("data field", name, [f.name for f in fields(DataConfig)])
+    values = dict(values)
+    if "sources" in values:
+        values["sources"] = _as_tuple(values["sources"])
+    _check_kinds(DataConfig, values, "data.")
+    return DataConfig(**values)
+
+
+def _model_config(values: Mapping[str, Any]) -> AnyConfig:
+    kind = values.get("kind", "icssl")
+    if kind in KINDS:
+        _check_kinds(KINDS[kind][0], values, "model.")
+    return config_from_dict(values)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+_KINDS = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+
+
+def _check_kinds(cls: type, values: Mapping[str, Any], prefix: str = "") -> None:
+    """Every value of its field's kind, before any is compared with bounds."""
+    for known in fields(cls):
+        value = values.get(known.name)
+        if known.name in values and not _is_of_kind(value, known.type):
+            kinds = get_args(known.type) or (known.type,)
+            words = [_KINDS[kind] for kind in kinds if kind in _KINDS] or ["a table"]
+            raise TypeError(
+                f"{prefix}{known.name} must be {' or '.join(words)}, got {value!r}."
+            )
+
+
+def _is_of_kind(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(
+            _is_of_kind(v, get_args(kind)[0]) for v in value
+        )
+    if get_origin(kind) in (Union, UnionType):
+        return any(_is_of_kind(value, one) for one in get_args(kind))
+    if kind is not bool and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+# The trained methods. All see points scaled by their own context; `paper` is the published
+# model, which does not scale them.
+PRESETS: dict[str, dict[str, Any]] = {
+    "e2e_icl": {"model": {"preset": "free"}},
+    "e2e_wide": {"model": {"preset": "free", "k": 12, "steps": 4}},
+    "e2e_encoder": {
+        "model": {"preset": "encoder", "k": 12},
+        "learning_rate": 2e-3,
+    },
+    # For products of surfaces in space: stages 1 and 2 on each three coordinates.
+    "e2e_blocks": {
+        "model": {"preset": "encoder", "k": 6, "blocks": 5, "distance_bias": "both"},
+        "data": {"sources": ["product"]},
+        "learning_rate": 1e-3,
+    },
+    "eig_icl": {"model": {"preset": "eig_icl"}, "data": {"episodes": 20_000}},
+    "orig_icl": {"model": {"preset": "orig_icl"}},
+    "transformer": {
+        "model": {"kind": "transformer", "centre": True, "scale": "neighbour"},
+        "learning_rate": 5e-4,
+    },
+    "lap_linear": {"model": {"preset": "free", "laplacian_kernel": "linear"}},
+    "lap_pe_1layer": {
+        "model": {
+            "preset": "free",
+            "laplacian_layers": 1,
+            "eigenmap_layers": 1,
+            "layer_loops": 1,
+            "stage_loops": 1,
+        }
+    },
+    "paper": {"model": {"preset": "paper"}},
+}

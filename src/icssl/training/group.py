@@ -1,0 +1,177 @@
+"""Many models of one architecture, trained at once: a row of one matrix each."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from icssl.data.labels import label_count
+from icssl.data.stream import Source
+from icssl.episode import Episode
+from icssl.model.registry import build_model
+from icssl.random import generator_for
+from icssl.training.config import TrainConfig
+from icssl.training.loss import Objective
+
+SHARED = (
+    "model",
+    "steps",
+    "batch",
+    "warmup",
+    "final_rate",
+    "clip",
+    "laplacian_weight",
+    "eigenmap_weight",
+)
+
+
+class Group:
+    """Models that differ in seed, data or learning rate and in nothing else.
+
+    Every model's weights are one row of a matrix, so that clipping and the optimiser are a
+    few operations however many tensors a model has; ``vmap`` runs the forward pass of all.
+
+    Parameters
+    ----------
+    configs : sequence of TrainConfig
+        Which must agree in :data:`SHARED`.
+    """
+
+    def __init__(self, configs: Sequence[TrainConfig]) -> None:
+        self.configs = list(configs)
+        first = self.configs[0]
+        for config in self.configs:
+            for name in SHARED:
+                if getattr(config, name) != getattr(first, name):
+                    raise ValueError(
+                        f"models trained together must have the same {name}, got "
+                        f"{getattr(first, name)!r} and {getattr(config, name)!r}."
+                    )
+        self.model = build_model(first.model)
+        self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
+        self.objective = Objective(
+            self.model, first.laplacian_weight, first.eigenmap_weight
+        )
+
+    def fresh_weights(self) -> Float[Tensor, "m p"]:
+        """Initial weights, each row from the seed of its model."""
+        rows = []
+        for config in self.configs:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(generator_for(config.seed, "weights").initial_seed())
+                model = build_model(config.model)
+            rows.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+        return torch.stack(rows)
+
+    def by_name(self, row: Float[Tensor, " p"]) -> dict[str, Tensor]:
+        """A row as the parameters that it holds."""
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        parts = row.split(sizes)
+        return {
+            name: part.view(shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+    def losses(
+        self, weights: Float[Tensor, "m p"], episodes: Episode
+    ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
+        """Loss and accuracy of every model on its own episodes, fields ``(m, b, ...)``."""
+        given = episodes.tensors()
+        n_classes = episodes.n_classes
+
+        def one(row: Tensor, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+            episode = Episode.unchecked(**tensors, n_classes=n_classes)
+            parameters = {f"model.{k}": v for k, v in self.by_name(row).items()}
+            return functional_call(self.objective, parameters, (episode,))
+
+        if len(weights) == 1:  # a plain forward pass, without what vmap costs
+            loss, accuracy = one(weights[0], {k: v[0] for k, v in given.items()})
+            return loss[None], accuracy[None]
+        # Fused attention under vmap meets strides that its backward pass refuses.
+        with sdpa_kernel(SDPBackend.MATH):
+            return vmap(one)(weights, given)
+
+    def trained(self, weights: Float[Tensor, "m p"]) -> list[nn.Module]:
+        """The models, with the weights of their rows."""
+        models = []
+        for config, row in zip(self.configs, weights, strict=True):
+            model = build_model(config.model).to(row.dtype)
+            model.load_state_dict(self.by_name(row.detach().cpu().clone()))
+            models.append(model.eval())
+        return models
+
+
+def check_episodes(group: Group, device: str, *, one_shape: bool = False) -> None:
+    """Raise ``ValueError``, before any work, if a model cannot take all it would be given.
+
+    One episode of every source is drawn, with the fewest labels. With ``one_shape`` they
+    must be alike, as also for several models and for finite sets of episodes.
+    """
+    one_shape = one_shape or len(group.configs) > 1
+    shapes, seen = set(), set()
+    for config in group.configs:
+        fewest = min(config.labels, key=lambda amount: label_count(amount, config.data.n))
+        data = config.episodes_config()
+        one_shape = one_shape or data.episodes > 0
+        for name in data.sources:
+            single = replace(data, sources=(name,), episodes=0)
+            if (repr(single), fewest) in seen:
+                continue
+            seen.add((repr(single), fewest))
+            generator = generator_for(config.seed, "check", device=device)
+            episode = single.build().draw(1, generator=generator, labels=fewest)
+            group.model.check_fits(episode)  # type: ignore[operator]
+            shapes.add((*episode.x.shape[1:], episode.n_classes))
+    if one_shape and len(shapes) > 1:
+        raise ValueError(
+            "several models, a CUDA graph and a finite set of episodes need sources that "
+            f"agree in points, coordinates and classes, got {sorted(shapes)}."
+        )
+
+
+def episode_drawer(configs: Sequence[TrainConfig], device: str) -> Callable[[int], Episode]:
+    """A function from a step to the episodes of every model, stacked as ``(m, b, ...)``.
+
+    A model's episodes depend on its own configuration and seed alone, so that training it
+    with others changes nothing. Models with the same data and seed share one draw.
+    """
+    sources: dict[tuple[str, int], Source] = {}
+    for config in configs:
+        data = config.episodes_config()
+        key = (repr(data), config.seed)
+        if key not in sources:
+            sources[key] = data.build(seed=config.seed, device=device)
+    keys = [(repr(config.episodes_config()), config.seed) for config in configs]
+
+    def draw(step: int) -> Episode:
+        made: dict[tuple[str, int, tuple[float, ...]], Episode] = {}
+        batch = []
+        for key, config in zip(keys, configs, strict=True):
+            wanted = (*key, config.labels)
+            if wanted not in made:
+                generator = generator_for(config.seed, "train", step, device=device)
+                budget = label_budget(config, step)
+                made[wanted] = sources[key].draw(
+                    config.batch, generator=generator, labels=budget
+                )
+            batch.append(made[wanted])
+        return stacked(batch)
+
+    return draw
+
+
+def label_budget(config: TrainConfig, step: int) -> float:
+    """The label budget of a step, drawn from those of the configuration."""
+    generator = generator_for(config.seed, "labels", step)
+    return config.labels[int(torch.randint(len(config.labels), (), generator=generator))]
+
+
+def stacked(episodes: Sequence[Episode]) -> Episode:
+    """Batches side by side, on a new first axis."""
+    names = episodes[0].tensors()
+    values = {name: torch.stack([getattr(e, name) for e in episodes]) for name in names}
+    return Episode.unchecked(**values, n_classes=episodes[0].n_classes)

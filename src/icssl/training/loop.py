@@ -1,0 +1,228 @@
+"""The training loop: one model, or many of one architecture at once."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from icssl.errors import check_at_least
+from icssl.training.checkpoint import load_checkpoint, save_checkpoint, save_models
+from icssl.training.config import TrainConfig
+from icssl.training.group import Group, check_episodes, episode_drawer
+from icssl.training.optimiser import AdamState
+from icssl.training.step import Step
+
+_REPORT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands; loss and accuracy are those of the last step, model by model."""
+
+    step: int
+    steps: int
+    loss: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    gradient: tuple[float, ...]
+    episodes_per_second: float
+
+    @property
+    def seconds_left(self) -> float:
+        """At the pace so far."""
+        return (self.steps - self.step) * self._per_step
+
+    _per_step: float = 0.0
+
+
+class NonFiniteLossError(RuntimeError):
+    """A loss or gradient was not finite; the state before that step was saved."""
+
+
+def train(
+    configs: Sequence[TrainConfig],
+    *,
+    output: Path | None = None,
+    resume: bool = False,
+    device: str = "cpu",
+    mode: str | None = None,
+    checkpoint_every: int = 500,
+    deterministic: bool = False,
+    report: Callable[[Progress], None] | None = None,
+) -> list[nn.Module]:
+    """Train models of one architecture at once and return them.
+
+    Every batch is a function of (seed, step), so a run that is killed and resumed ends
+    with the same weights, bit for bit, on the same machine (on a GPU, with
+    ``deterministic``).
+
+    Parameters
+    ----------
+    configs : sequence of TrainConfig
+        One a model; see :class:`icssl.training.group.Group` for what may differ.
+    output : Path, optional
+        Folder for checkpoints and models.
+    resume : bool
+        Go on from the checkpoint in ``output``, where there is one.
+    device : str
+    mode : str, optional
+        See :class:`icssl.training.step.Step`; by default ``"graph"`` on a GPU and
+        ``"eager"`` on a CPU.
+    checkpoint_every : int
+        Steps between checkpoints.
+    deterministic : bool
+        Use no operation whose result depends on the order of threads.
+    report : callable, optional
+        Called about twice a second with a :class:`Progress`.
+    """
+    check_at_least("checkpoint_every", checkpoint_every, 1)
+    if not configs:
+        raise ValueError("train needs at least one configuration, got none.")
+    _check_device(device)
+    mode = mode or ("graph" if device.startswith("cuda") else "eager")
+    with _deterministic(deterministic):
+        group = Group(configs)
+        check_episodes(group, device, one_shape=mode.endswith("graph"))
+        draw = episode_drawer(configs, device)
+        start, state = 0, AdamState.fresh(group.fresh_weights().to(device))
+        if resume and output is not None and (output / "checkpoint.safetensors").exists():
+            start, state = load_checkpoint(output, configs, device)
+        step = Step(group, state, mode)
+        saver = _Saver(group, state, output)
+        _run(step, draw, start, saver, checkpoint_every, report or (lambda _: None))
+        return group.trained(state.weights)
+
+
+def _run(
+    step: Step,
+    draw: Callable[[int], Any],
+    start: int,
+    saver: "_Saver",
+    checkpoint_every: int,
+    report: Callable[[Progress], None],
+) -> None:
+    steps = step.group.configs[0].steps
+    began = reported = time.perf_counter()
+    with _held_interrupts() as interrupts:
+        for number in range(start, steps):
+            step(number, draw(number))
+            done = number + 1
+            checkpoint = done % checkpoint_every == 0 or done == steps or bool(interrupts)
+            # To look at the loss waits for the device, so not at every step of a GPU.
+            now = time.perf_counter()
+            if checkpoint or now - reported > _REPORT_SECONDS or done == start + 1:
+                _check_alive(step, saver)
+                try:
+                    report(_progress(step, done, start, began))
+                except KeyboardInterrupt:
+                    interrupts.append(done)
+                reported = now
+            if checkpoint or interrupts:
+                saver(done)
+            if interrupts:
+                raise KeyboardInterrupt
+
+
+def _check_alive(step: Step, saver: "_Saver") -> None:
+    """Stop if a model has failed; its state is still that of before."""
+    if bool(step.state.alive.all()):
+        return
+    failed = int((~step.state.alive).nonzero()[0])
+    made = int(step.state.steps[failed])
+    # All rows of a checkpoint must be at one step: others are ahead of the one that failed.
+    saved = saver.failed(failed, made)
+    raise NonFiniteLossError(
+        f"the loss or its gradient was not finite at step {made + 1} of the model with "
+        f"seed {step.group.configs[failed].seed}{saved}. "
+        "A lower learning_rate or clip may help."
+    )
+
+
+def _progress(step: Step, done: int, start: int, began: float) -> Progress:
+    seconds = (time.perf_counter() - began) / (done - start)
+    configs = step.group.configs
+    return Progress(
+        step=done,
+        steps=configs[0].steps,
+        loss=tuple(step.loss.tolist()),
+        accuracy=tuple(step.accuracy.tolist()),
+        gradient=tuple(step.length.tolist()),
+        episodes_per_second=len(configs) * configs[0].batch / seconds,
+        _per_step=seconds,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Saver:
+    group: Group
+    state: AdamState
+    output: Path | None
+
+    def __call__(self, step: int) -> None:
+        if self.output is None:
+            return
+        configs = self.group.configs
+        # The checkpoint last: a kill in between is a kill before this step.
+        save_models(self.output, configs, self.group.trained(self.state.weights), step)
+        save_checkpoint(self.output, configs, step, self.state)
+
+    def failed(self, index: int, step: int) -> str:
+        """Save the last good weights of the model that failed; where, for the message."""
+        if self.output is None:
+            return ""
+        folder = self.output / "last-good"
+        model = self.group.trained(self.state.weights)[index]
+        (path,) = save_models(folder, [self.group.configs[index]], [model], step)
+        return f"; its weights after step {step} are in {path}"
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {device!r} cannot be used here: {reason}") from error
+
+
+@contextmanager
+def _held_interrupts() -> Iterator[list[int]]:
+    """Ctrl-C is noted and not raised, so that a step is whole when it is saved.
+
+    A second one is raised at once.
+    """
+    held: list[int] = []
+
+    def hold(number: int, frame: Any) -> None:
+        if held:
+            raise KeyboardInterrupt
+        held.append(number)
+
+    main = threading.current_thread() is threading.main_thread()
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not (main and usual):  # another's handler is another's business
+        yield held
+        return
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield held
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _deterministic(wanted: bool) -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    if wanted:  # cuBLAS asks for it, and reads it once
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(wanted or before)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

@@ -1,0 +1,186 @@
+"""Methods by name, evaluation on shared episodes, and ``icssl evaluate``."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from icssl import ICSSLTransformer, ModelConfig
+from icssl.baselines import BASELINES
+from icssl.cli import app
+from icssl.data.sources import DataConfig
+from icssl.data.stream import EpisodeStream
+from icssl.evaluation.evaluate import evaluate
+from icssl.evaluation.methods import (
+    METHODS,
+    TRAINED,
+    ModelMethod,
+    method_named,
+    needed_truth,
+    training_config,
+)
+from icssl.evaluation.metrics import METRIC_NAMES
+from icssl.training.config import PRESETS
+from icssl.weights import save_model
+
+ROOT = Path(__file__).parents[1]
+SPHERE = DataConfig(("sphere",), n=30)
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
+
+
+@pytest.fixture
+def model(generator):
+    config = ModelConfig.preset(
+        "free", laplacian_layers=1, eigenmap_layers=1, layer_loops=1, stage_loops=1
+    )
+    return ICSSLTransformer(config)
+
+
+def test_every_method_of_the_paper_has_a_name():
+    with (ROOT / "results" / "paper_values.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["metric"] == "accuracy"]
+    assert {row["method"] for row in rows} <= set(METHODS)
+    assert set(METHODS) == set(TRAINED) | set(BASELINES)
+    assert set(TRAINED) == set(PRESETS)
+
+
+def test_all_methods_see_the_same_episodes_and_none_of_the_tuning_ones(model):
+    seen = {}
+
+    class Spy(ModelMethod):
+        def tuned(self, training):
+            seen.setdefault("tune", []).append(training.x)
+            return self
+
+        def __call__(self, episode):
+            seen.setdefault("test", []).append(episode)
+            return super().__call__(episode)
+
+    evaluate({"a": Spy(model), "b": Spy(model)}, SPHERE, [3], episodes=5, tuning=4)
+    first, second = seen["test"]
+    assert torch.equal(first.x, second.x)
+    assert torch.equal(first.labelled, second.labelled)
+    assert first.labelled.sum(dim=1).tolist() == [3] * 5
+    again = EpisodeStream(SPHERE.build(), 5, 0, "test").at(0, 3)
+    assert torch.equal(first.x, again.x)
+    same = (seen["tune"][0][:, None] == first.x[None]).flatten(2).all(dim=-1)
+    assert not same.any()
+
+
+def test_rows_hold_every_metric_and_the_majority_rate(model):
+    methods = {"model": ModelMethod(model), "1-NN": BASELINES["nearest_neighbour"]}
+    rows = evaluate(methods, SPHERE, [3, 0.5], episodes=6, tuning=3)
+    assert [(row.method, row.labels) for row in rows] == [
+        ("model", 3),
+        ("1-NN", 3),
+        ("model", 0.5),
+        ("1-NN", 0.5),
+    ]
+    for row in rows:
+        assert set(row.metrics) == set(METRIC_NAMES)
+        assert row.majority_rate == 0.5  # the median rule
+        assert row.metrics["accuracy"].mean == pytest.approx(row.accuracies.mean().item())
+        assert json.loads(json.dumps(row.to_dict()))["episodes"] == 6
+    assert "scaling" in rows[1].settings
+    against = rows[0].versus(rows[1]).difference.mean
+    wanted = (rows[0].accuracies - rows[1].accuracies).mean().item()
+    assert against == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_model_is_scored_by_the_softmax_of_its_logits_in_chunks(model):
+    episode = EpisodeStream(SPHERE.build(), 300, 0, "test").at(0, 5)
+    with torch.no_grad():
+        wanted = model(episode).softmax(dim=-1)
+    torch.testing.assert_close(ModelMethod(model)(episode), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_ground_truth_is_drawn_for_those_that_read_it(model):
+    plain = needed_truth({"model": ModelMethod(model)}, SPHERE)
+    assert (plain.eigenvectors, plain.distances) == (0, False)
+    eig = ModelMethod(ICSSLTransformer(ModelConfig.preset("eig_icl", k=7)))
+    truth = needed_truth({"a": eig, "b": BASELINES["bayes_ceiling"]}, SPHERE)
+    assert (truth.eigenvectors, truth.distances) == (7, True)
+    with pytest.raises(ValueError, match="ceiling of the Swiss roll is 1"):
+        needed_truth({"b": BASELINES["bayes_ceiling"]}, DataConfig(("swiss_roll",)))
+
+
+def test_ceiling_is_above_every_other_method_in_the_mean():
+    names = ("bayes_ceiling", "svc_rbf", "orig_rbf_lr", "majority")
+    methods = {name: method_named(name, SPHERE) for name in names}
+    rows = evaluate(methods, needed_truth(methods, SPHERE), [10], episodes=60, tuning=10)
+    best = rows[0].metrics["accuracy"]
+    assert all(best.low > row.metrics["accuracy"].mean for row in rows[1:])
+
+
+@pytest.mark.parametrize(("threshold", "radius"), [("published", torch.pi / 3), (0.5, 0.5)])
+def test_ceiling_knows_the_radius_of_the_data(threshold, radius):
+    method = method_named("bayes_ceiling", replace(SPHERE, threshold=threshold))
+    assert method.radius == pytest.approx(radius)
+
+
+def test_a_trained_method_is_trained_on_the_source_of_the_test():
+    config = training_config("transformer", DataConfig(("product",)), steps=7, seed=3)
+    assert (config.model.d, config.data.sources) == (15, ("product",))
+    assert (config.steps, config.seed) == (7, 3)
+    method = method_named("orig_icl", SPHERE, steps=2)
+    assert method(SPHERE.build().draw(2, generator=torch.Generator())).shape == (2, 30, 2)
+
+
+def test_cli_compares_files_and_names(tmp_path, model):
+    save_model(model, tmp_path / "mine" / "model.safetensors")
+    rows, plot = tmp_path / "rows.jsonl", tmp_path / "plot.png"
+    result = invoke(
+        tmp_path / "mine",
+        "majority",
+        "--labels=3,10",
+        "--episodes=4",
+        "--tuning=2",
+        f"--rows={rows}",
+        f"--plot={plot}",
+    )
+    assert result.exit_code == 0, result.output
+    assert "largest class" in result.output
+    assert "Accuracy minus that of mine" in result.output
+    written = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert {(r["method"], r["labels"]) for r in written} == {
+        (name, labels) for name in ("mine", "majority") for labels in (3, 10)
+    }
+    assert plot.stat().st_size > 1000
+
+
+def test_cli_lists_methods():
+    result = invoke("--list")
+    assert result.exit_code == 0
+    assert all(name in result.output for name in METHODS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["e2e_icll"], "Did you mean 'e2e_icl'"),
+        (["majority", "--labels", "3,many"], "'many'"),
+        (["majority", "--labels", "300"], "from 1 to n = 100"),
+        (["majority", "--data", "klein"], "unknown source 'klein'"),
+        (["majority", "--metric", "accuraci"], "Did you mean 'accuracy'"),
+        (["nothing.safetensors"], "nothing.safetensors"),
+    ],
+)
+def test_cli_says_what_is_wrong(arguments, message):
+    result = invoke(*arguments, "--episodes=3", "--tuning=2")
+    assert result.exit_code == 2
+    assert message.replace(" ", "") in "".join(result.output.replace("│", "").split())
+
+
+def test_a_model_that_does_not_fit_is_refused_by_what_it_needs(tmp_path):
+    config = ModelConfig.preset("paper", n_points=50)
+    save_model(ICSSLTransformer(config), tmp_path / "model.safetensors")
+    result = invoke(tmp_path, "--labels=3", "--episodes=3", "--tuning=2")
+    assert result.exit_code == 2
+    assert "built for 50 points" in " ".join(result.output.replace("│", "").split())
