@@ -1,8 +1,9 @@
 """Accuracy against the number of training episodes, from a thousand to a million.
 
-The curve models of scripts/train_table.py on the cylinder: up to 100,000 different
-episodes, each model having seen 102,400 in all, with labels drawn anew each time; the
-million are all different. Scored on the same test episodes. Writes
+The curve models of scripts/train_table.py on the cylinder. Up to 100,000, a model draws
+102,400 times from a training set of so many episodes, with labels drawn anew each time, in
+batches of 64; the last point is a longer run, in batches of 512, in which every episode is
+a fresh one. One seed each. Scored on the same test episodes. Writes
 results/benchmark-sample_efficiency.json and docs/figures/sample-efficiency.png and ends in
 the same JSON as one line. A few minutes on two cores.
 
@@ -23,17 +24,19 @@ from icssl.weights import load_model
 
 LABELS = (3, 21)
 SEED = 7  # of test episodes that no choice was made on
-MILLION = 1_024_000
 
 
 def models_of(folder):
-    """Methods by (name, training episodes)."""
+    """Methods by (name, different training episodes)."""
     found = {}
-    for path in sorted(folder.glob("curve/*/cylinder-*.safetensors")):
-        size = int(path.stem.split("-")[1])
-        found[path.parent.name, size] = ModelMethod(load_model(path))
-    for path in sorted(folder.glob("million/*/cylinder-*.safetensors")):
-        found[path.parent.name, MILLION] = ModelMethod(load_model(path))
+    for kind in ("curve", "million"):
+        for path in sorted(folder.glob(f"{kind}/*/cylinder-*.safetensors")):
+            training = json.loads(path.with_suffix(".json").read_text())["training"]
+            fresh = training["steps"] * training["batch"]
+            size = training["data"]["episodes"] or fresh
+            found[path.parent.name, size] = ModelMethod(load_model(path))
+    if not found:
+        raise SystemExit(f"{folder} holds no curve: run scripts/train_table.py first.")
     return found
 
 
@@ -56,7 +59,11 @@ def draw(rows, path):
                 capsize=2,
                 label=METHODS[name],
             )
-        axes.set(xscale="log", xlabel="different training episodes", ylabel="accuracy")
+        axes.set(
+            xscale="log",
+            xlabel="size of the training set (last: fresh episodes)",
+            ylabel="accuracy",
+        )
         axes.set_title(f"cylinder, {labels} labels", fontsize=11)
         axes.grid(alpha=0.3)
     panels[-1].legend(fontsize=8)

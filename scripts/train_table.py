@@ -1,8 +1,9 @@
 """Train every model of the accuracy table and of the curves, as many at once as there are.
 
 Each job is one architecture; its sources and seeds are trained together. Models go to
-FOLDER/JOB/SOURCE-SEED.safetensors; jobs whose folder is whole are not trained again, so an
-interrupted run goes on. benchmarks/accuracy.py reads them. About ten minutes on an H200.
+FOLDER/JOB/SOURCE-SEED.safetensors; jobs whose models are there, trained as the job says,
+are not trained again, so an interrupted run goes on. benchmarks/accuracy.py reads them.
+About ten minutes on an H200.
 
     python scripts/train_table.py FOLDER [--device cuda] [--only JOB,JOB] [--steps N]
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from icssl.errors import check_choice
 from icssl.training.config import load_config
 from icssl.training.loop import train
 from icssl.weights import save_model
@@ -100,6 +102,16 @@ def run(job, folder, device):
     print(json.dumps(line), flush=True)
 
 
+def is_whole(job, folder):
+    """Whether all models of a job are there, trained as it says."""
+    for name, config in job.runs():
+        path = folder / job.name / f"{name}.json"
+        wanted = json.loads(json.dumps(config.to_dict()))
+        if not path.exists() or json.loads(path.read_text())["training"] != wanted:
+            return False
+    return True
+
+
 def main():
     """Train what is missing."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -108,17 +120,16 @@ def main():
     parser.add_argument("--only", help="Names of jobs, separated by commas.")
     parser.add_argument("--steps", type=int, help="Fewer steps, for a trial.")
     options = parser.parse_args()
-    wanted = options.only.split(",") if options.only else [job.name for job in JOBS]
+    names = [job.name for job in JOBS]
+    wanted = options.only.split(",") if options.only else names
+    for name in wanted:
+        check_choice("job", name, names)
     for job in JOBS:
         if job.name not in wanted:
             continue
         if options.steps:
             job = replace(job, steps=options.steps, batch=4)  # noqa: PLW2901
-        whole = all(
-            (options.folder / job.name / f"{name}.safetensors").exists()
-            for name, _ in job.runs()
-        )
-        if not whole:
+        if not is_whole(job, options.folder):
             run(job, options.folder, options.device)
 
 

@@ -75,7 +75,7 @@ def test_tables_and_curves_are_made_at_toy_size(tmp_path):
     assert "| RBF-SVC |" in page
     assert "*published*" in page
     line = json.loads(run("benchmarks/sample_efficiency.py", models, *few).splitlines()[-1])
-    assert {row["training_episodes"] for row in line["rows"]} == {1_024_000}
+    assert {row["training_episodes"] for row in line["rows"]} == {8}  # two steps of four
 
 
 def test_gallery_is_drawn(tmp_path):

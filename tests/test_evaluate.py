@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from icssl import ICSSLTransformer, ModelConfig
+from icssl import Episode, ICSSLTransformer, ModelConfig
 from icssl.baselines import BASELINES
 from icssl.cli import app
 from icssl.data.sources import DataConfig
@@ -184,3 +184,27 @@ def test_a_model_that_does_not_fit_is_refused_by_what_it_needs(tmp_path):
     result = invoke(tmp_path, "--labels=3", "--episodes=3", "--tuning=2")
     assert result.exit_code == 2
     assert "built for 50 points" in " ".join(result.output.replace("│", "").split())
+
+
+def test_one_source_at_a_time():
+    with pytest.raises(ValueError, match="one source at a time"):
+        evaluate({}, DataConfig(("sphere", "torus")), [3])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["svc_rfb"], ["bayes_ceiling", "--data=swiss_roll"], ["majority", "--labels=100"]],
+)
+def test_cli_refuses_before_it_trains(monkeypatch, wrong):
+    monkeypatch.setattr("icssl.evaluation.methods.train", pytest.fail)
+    assert invoke("e2e_icl", *wrong).exit_code == 2
+
+
+def test_eigenvector_regression_does_not_depend_on_its_company():
+    wide = DataConfig(("torus",), n=30, eigenvectors=8).build()
+    episode = wide.draw(4, generator=torch.Generator().manual_seed(0))
+    narrow = Episode(
+        episode.x, episode.y, episode.labelled, features=episode.features[..., :4]
+    )
+    method = BASELINES["eig_lr"]
+    assert torch.equal(method(episode), method(narrow))

@@ -217,3 +217,19 @@ def test_differences_name_fields_and_both_values():
         "data.sources: ('torus',) in the checkpoint, ('cone',) given",
         "steps: 5 in the checkpoint, 6 given",
     ]
+
+
+def test_budgets_must_leave_points_to_predict():
+    with pytest.raises(ValueError, match="must leave points to predict, got 100 of 100"):
+        load_config("e2e_icl", ["labels=100"])
+
+
+def test_no_model_is_trained_on_the_test_split():
+    with pytest.raises(ValueError, match="split must be 'train' here, got 'test'"):
+        load_config("e2e_icl", ["data.split=test"])
+
+
+def test_a_finite_mixture_has_as_many_episodes_of_each_source():
+    source = DataConfig(("sphere", "torus"), n=20, episodes=9).build()
+    assert [part.size for part in source.sources] == [5, 5]
+    assert {part.source.source for part in source.sources} == {"sphere", "torus"}

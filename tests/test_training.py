@@ -726,7 +726,7 @@ def test_a_second_ctrl_c_stops_at_once_and_saves_nothing(tmp_path):
     first = 2 * COPIES_OF_A_STEP + 1
     with CtrlC(first, first + 1), pytest.raises(KeyboardInterrupt):
         train([toy_config("orig_icl")], output=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    assert not any((tmp_path / "run").iterdir())
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -885,3 +885,22 @@ def test_a_resumed_run_has_one_event_a_step(tmp_path):
     read = scalars(tmp_path / "events")["loss"]
     assert [event.step for event in read] == [1, 2, 3, 4, 5, 6]
     np.testing.assert_array_equal([e.value for e in read], losses[0].numpy())
+
+
+def test_training_leaves_the_process_as_it_was():
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        train([replace(toy_config("orig_icl"), steps=1)])
+        assert torch.equal(torch.random.get_rng_state(), before)
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_train_does_not_overwrite_a_run(tmp_path):
+    config = replace(toy_config("orig_icl"), steps=1)
+    train([config], output=tmp_path)
+    with pytest.raises(ValueError, match="holds a run already"):
+        train([config], output=tmp_path)

@@ -143,7 +143,7 @@ def test_extreme_clouds_in_models_beyond_the_presets(generator, config):
 DEGENERATE = ["duplicates", "one point", "zeros", "constant coordinate", "tiny"]
 
 
-@pytest.mark.parametrize("preset", ["paper", "lap_linear", "free", "encoder"])
+@pytest.mark.parametrize("preset", ["paper", "paper_lap_linear", "free", "encoder"])
 def test_degenerate_clouds_leave_gradients_finite(generator, preset):
     """Where distances and column lengths vanish, derivatives must not be 0 / 0."""
     y = torch.randint(2, (1, N), generator=generator)
@@ -378,8 +378,8 @@ def test_an_episode_that_does_not_fit(generator, preset, options, message):
 
 
 PRESET_CHANGES = {
-    ("paper", "lap_linear"): {"laplacian_kernel", "sigma"},
-    ("paper", "lap_pe_1layer"): {
+    ("paper", "paper_lap_linear"): {"laplacian_kernel", "sigma"},
+    ("paper", "paper_lap_pe_1layer"): {
         "laplacian_layers",
         "eigenmap_layers",
         "layer_loops",

@@ -131,6 +131,11 @@ class Episode:
         found = {name: getattr(self, name) for name in _DEFAULTS}
         return {name: t for name, t in found.items() if isinstance(t, Tensor)}
 
+    def without(self, name: str) -> "Episode":
+        """The same episodes without an optional field."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return self.unchecked(**{**values, name: None})
+
     def with_labels(self, labelled: Bool[Tensor, "b n"]) -> "Episode":
         """The same episodes with other points labelled. Not checked."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}

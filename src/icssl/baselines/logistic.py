@@ -44,15 +44,19 @@ class LogisticRegression(Tunable):
 
 @dataclass(frozen=True)
 class EigenvectorRegression(LogisticRegression):
-    """The same on the ground-truth eigenvectors: the paper's Eig+LR."""
+    """The same on the first k ground-truth eigenvectors: the paper's Eig+LR."""
+
+    k: int = 4
 
     def _features(self, episode: Episode) -> Tensor:
-        if episode.features is None:
+        given = 0 if episode.features is None else episode.features.shape[-1]
+        if episode.features is None or given < self.k:
             raise ValueError(
-                "this regression needs episode.features, the ground-truth eigenvectors: "
-                "draw with ManifoldSpec(eigenvectors=4)."
+                f"this regression needs {self.k} columns of episode.features, the "
+                f"ground-truth eigenvectors, got {given}: draw with "
+                f"ManifoldSpec(eigenvectors={self.k})."
             )
-        return scaled(episode.features, self.scaling)
+        return scaled(episode.features[..., : self.k], self.scaling)
 
 
 @dataclass(frozen=True)

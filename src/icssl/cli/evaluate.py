@@ -74,9 +74,10 @@ def evaluate(
     from icssl.data.sources import DataConfig
     from icssl.errors import check_choice
     from icssl.evaluation.evaluate import evaluate as run
-    from icssl.evaluation.methods import method_named, needed_truth
+    from icssl.evaluation.methods import check_request, method_named, needed_truth
     from icssl.evaluation.metrics import METRIC_NAMES
     from icssl.plots import draw_label_curves
+    from icssl.training.loop import NonFiniteLossError
 
     console = Console()
     with user_errors(), console.status("...") as status:
@@ -86,17 +87,22 @@ def evaluate(
                 check_writable(path)
         config = DataConfig((data,), threshold=number(threshold), placement=placement)
         budgets = [_budget(text) for text in labels.split(",")]
+        check_request(methods, config, budgets)
         ready: dict[str, Any] = {}
         for name in methods:
             status.update(f"{name}: preparing ...")
-            ready[_label(name, ready)] = method_named(
-                name,
-                config,
-                steps=steps,
-                seed=seed,
-                device=device,
-                report=partial(_show_training, status, name),
-            )
+            try:
+                ready[_label(name, ready)] = method_named(
+                    name,
+                    config,
+                    steps=steps,
+                    seed=seed,
+                    device=device,
+                    report=partial(_show_training, status, name),
+                )
+            except NonFiniteLossError as error:
+                typer.echo(f"{name}: {error}", err=True)
+                raise typer.Exit(1) from error
         found = run(
             ready,
             needed_truth(ready, config),
@@ -125,13 +131,13 @@ def _budget(text: str) -> int | float:
 
 def _label(name: str, taken: Any) -> str:
     """A file by its folder's name, since its own is always the same."""
-    path = Path(name)
+    path = Path(name).resolve()
     if path.suffix == ".safetensors":
         name = (
             path.parent.name if path.stem == "model" else f"{path.parent.name}-{path.stem}"
         )
     elif path.is_dir():
-        name = path.resolve().name
+        name = path.name
     return name if name not in taken else f"{name} ({len(taken) + 1})"
 
 

@@ -64,6 +64,7 @@ def train(
     A file holds the same fields, with [model] and [data] as tables; preset = "e2e_icl"
     starts from a preset.
     """
+    from icssl.training.checkpoint import NAME as CHECKPOINT
     from icssl.training.config import load_config
     from icssl.training.loop import NonFiniteLossError
     from icssl.training.loop import train as run
@@ -74,7 +75,7 @@ def train(
         if show:
             typer.echo(_as_toml(first.to_dict()))
             return
-        if (output / "checkpoint.safetensors").exists() and not resume:
+        if (output / CHECKPOINT).exists() and not resume:
             raise ValueError(
                 f"{output} holds a run already: add --resume to go on with it, or give "
                 "another folder with --output."

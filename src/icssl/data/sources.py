@@ -56,16 +56,18 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_at_least("episodes", self.episodes, 0)
+        if isinstance(self.sources, str):
+            raise TypeError(f"sources must be a tuple of names, got {self.sources!r}.")
         if not self.sources:
             raise ValueError("sources must name at least one source, got none.")
 
     def build(self, *, seed: int = 0, device: str = "cpu") -> Source:
         """The source; ``seed`` and ``device`` are those of a finite set of episodes."""
         built = [source_named(name, self) for name in self.sources]
-        source = built[0] if len(built) == 1 else Mixture(tuple(built))
-        if self.episodes:
-            return FiniteSource(source, self.episodes, seed, device, self.placement)
-        return source
+        if self.episodes:  # as many of each source
+            size = -(-self.episodes // len(built))
+            built = [FiniteSource(s, size, seed, device, self.placement) for s in built]
+        return built[0] if len(built) == 1 else Mixture(tuple(built))
 
 
 def source_named(

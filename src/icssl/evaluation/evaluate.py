@@ -92,7 +92,10 @@ def evaluate(
     progress : callable, optional
         Is told what is being done.
     """
-    source = "+".join(data.sources)
+    if len(data.sources) != 1:
+        # A batch is of one source, so a mixture would be scored on one of them alone.
+        raise ValueError(f"evaluate one source at a time, got {data.sources}.")
+    (source,) = data.sources
     for_test = replace(data, split="test", episodes=0).build()
     for_tuning = replace(data, split="train", episodes=0).build()
     rows = []

@@ -1,6 +1,6 @@
 """Every method by name: classical ones as they are, models trained on the data first."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from icssl.baselines import BASELINES, TITLES, Method
 from icssl.baselines.logistic import EigenvectorRegression
 from icssl.baselines.simple import BayesCeiling
-from icssl.data.sources import EIGENVECTORS, DataConfig
+from icssl.data.sources import DataConfig
 from icssl.episode import Episode
 from icssl.errors import check_choice
 from icssl.manifolds import manifold_named
 from icssl.model.config import ModelConfig
 from icssl.model.registry import config_from_dict, config_to_dict
+from icssl.random import generator_for
 from icssl.training.checkpoint import NAME as CHECKPOINT
 from icssl.training.checkpoint import models_of_checkpoint
 from icssl.training.config import TrainConfig, load_config
@@ -62,6 +63,20 @@ class ModelMethod:
     def tuned(self, training: Episode) -> "ModelMethod":
         """Itself: its training is over."""
         return self
+
+
+def check_request(names: Sequence[str], data: DataConfig, labels: Sequence[float]) -> None:
+    """Raise ``ValueError`` for what cannot be evaluated, before anything is trained."""
+    for name in names:
+        if Path(name).suffix != ".safetensors" and not Path(name).is_dir():
+            check_choice("method (or file that ends in .safetensors)", name, METHODS)
+            if name not in TRAINED:
+                needed_truth({name: _baseline(name, data)}, data)
+    source = replace(data, split="test", episodes=0).build()
+    for amount in labels:
+        episode = source.draw(1, generator=generator_for(0, "check"), labels=amount)
+        if bool(episode.labelled.all()):
+            raise ValueError(f"{amount} labels leave no point to predict.")
 
 
 def method_named(
@@ -153,7 +168,7 @@ def needed_truth(methods: Mapping[str, Method], data: DataConfig) -> DataConfig:
                     "halves, the same in every episode. Leave bayes_ceiling out."
                 )
         elif isinstance(method, EigenvectorRegression):
-            data = replace(data, eigenvectors=max(EIGENVECTORS, data.eigenvectors))
+            data = replace(data, eigenvectors=max(method.k, data.eigenvectors))
         elif isinstance(method, ModelMethod):
             config = method.model.config
             if isinstance(config, ModelConfig) and config.features == "eigenvectors":

@@ -154,7 +154,7 @@ class ModelConfig:
         ``"paper"``
             Orig+E2E-ICL as published: a learned start for n = 100 and learned class
             embeddings, points neither centred nor scaled.
-        ``"lap_linear"``, ``"lap_pe_1layer"``
+        ``"paper_lap_linear"``, ``"paper_lap_pe_1layer"``
             Its two ablations: stage 1 without the RBF; one layer a stage, no loops.
         ``"orig_icl"``, ``"eig_icl"``
             The head alone, on coordinates and on ground-truth eigenvectors.
@@ -195,8 +195,8 @@ _PAPER: dict[str, Any] = {
 _HEAD_ALONE: dict[str, Any] = {"embedding": "learned"}
 _PRESETS: dict[str, dict[str, Any]] = {
     "paper": _PAPER,
-    "lap_linear": {**_PAPER, "laplacian_kernel": "linear", "sigma": 1.0},
-    "lap_pe_1layer": {
+    "paper_lap_linear": {**_PAPER, "laplacian_kernel": "linear", "sigma": 1.0},
+    "paper_lap_pe_1layer": {
         **_PAPER,
         "laplacian_layers": 1,
         "eigenmap_layers": 1,

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -71,7 +71,12 @@ class TrainConfig:
         if not self.labels:
             raise ValueError("labels must name at least one budget, got none.")
         for amount in self.labels:
-            label_count(amount, self.data.n)
+            if label_count(amount, self.data.n) == self.data.n:
+                raise ValueError(
+                    f"labels must leave points to predict, got {amount} of {self.data.n}."
+                )
+        if self.data.split != "train":
+            raise ValueError(f"data.split must be 'train' here, got {self.data.split!r}.")
         model = self.model
         staged = (
             isinstance(model, ModelConfig)
@@ -92,9 +97,7 @@ class TrainConfig:
                 needed = self.model.k
             elif self.laplacian_weight or self.eigenmap_weight:
                 needed = EIGENVECTORS
-        values = {f.name: getattr(self.data, f.name) for f in fields(self.data)}
-        values["eigenvectors"] = max(needed, self.data.eigenvectors)
-        return DataConfig(**values)
+        return replace(self.data, eigenvectors=max(needed, self.data.eigenvectors))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a TOML or JSON file holds them."""
@@ -214,7 +217,12 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-_KINDS = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+_TYPE_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    bool: "true or false",
+}
 
 
 def _check_kinds(cls: type, values: Mapping[str, Any], prefix: str = "") -> None:
@@ -223,7 +231,9 @@ def _check_kinds(cls: type, values: Mapping[str, Any], prefix: str = "") -> None
         value = values.get(known.name)
         if known.name in values and not _is_of_kind(value, known.type):
             kinds = get_args(known.type) or (known.type,)
-            words = [_KINDS[kind] for kind in kinds if kind in _KINDS] or ["a table"]
+            words = [_TYPE_WORDS[kind] for kind in kinds if kind in _TYPE_WORDS] or [
+                "a table"
+            ]
             raise TypeError(
                 f"{prefix}{known.name} must be {' or '.join(words)}, got {value!r}."
             )

@@ -51,7 +51,8 @@ class Group:
                         f"models trained together must have the same {name}, got "
                         f"{getattr(first, name)!r} and {getattr(config, name)!r}."
                     )
-        self.model = build_model(first.model)
+        with torch.random.fork_rng(devices=[]):  # these weights are never used
+            self.model = build_model(first.model)
         self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
         self.objective = Objective(
             self.model, first.laplacian_weight, first.eigenmap_weight
@@ -99,7 +100,8 @@ class Group:
         """The models, with the weights of their rows."""
         models = []
         for config, row in zip(self.configs, weights, strict=True):
-            model = build_model(config.model).to(row.dtype)
+            with torch.random.fork_rng(devices=[]):
+                model = build_model(config.model).to(row.dtype)
             model.load_state_dict(self.by_name(row.detach().cpu().clone()))
             models.append(model.eval())
         return models
@@ -155,8 +157,9 @@ def episode_drawer(configs: Sequence[TrainConfig], device: str) -> Callable[[int
             if wanted not in made:
                 generator = generator_for(config.seed, "train", step, device=device)
                 budget = label_budget(config, step)
-                made[wanted] = sources[key].draw(
-                    config.batch, generator=generator, labels=budget
+                drawn = sources[key].draw(config.batch, generator=generator, labels=budget)
+                made[wanted] = (
+                    drawn if config.laplacian_weight else drawn.without("laplacian")
                 )
             batch.append(made[wanted])
         return stacked(batch)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from icssl.errors import check_at_least
+from icssl.training.checkpoint import NAME as CHECKPOINT
 from icssl.training.checkpoint import load_checkpoint, save_checkpoint, save_models
 from icssl.training.config import TrainConfig
 from icssl.training.group import Group, check_episodes, episode_drawer
@@ -43,7 +44,7 @@ class Progress:
 
 
 class NonFiniteLossError(RuntimeError):
-    """A loss or gradient was not finite; the state before that step was saved."""
+    """A loss or gradient was not finite; the state before it is in the run's folder."""
 
 
 def train(
@@ -86,15 +87,22 @@ def train(
     if not configs:
         raise ValueError("train needs at least one configuration, got none.")
     _check_device(device)
+    started = output is not None and (output / CHECKPOINT).exists()
+    if started and not resume:
+        raise ValueError(
+            f"{output} holds a run already: resume it, or give another folder."
+        )
     mode = mode or ("graph" if device.startswith("cuda") else "eager")
     with _deterministic(deterministic):
         group = Group(configs)
         check_episodes(group, device, one_shape=mode.endswith("graph"))
         draw = episode_drawer(configs, device)
         start, state = 0, AdamState.fresh(group.fresh_weights().to(device))
-        if resume and output is not None and (output / "checkpoint.safetensors").exists():
+        if started and output is not None:
             start, state = load_checkpoint(output, configs, device)
         step = Step(group, state, mode)
+        if output is not None:
+            output.mkdir(parents=True, exist_ok=True)  # refused now and not after an hour
         saver = _Saver(group, state, output)
         _run(step, draw, start, saver, checkpoint_every, report or (lambda _: None))
         return group.trained(state.weights)
@@ -125,6 +133,7 @@ def _run(
                     interrupts.append(done)
                 reported = now
             if checkpoint or interrupts:
+                _check_alive(step, saver)
                 saver(done)
             if interrupts:
                 raise KeyboardInterrupt
@@ -218,11 +227,15 @@ def _held_interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def _deterministic(wanted: bool) -> Iterator[None]:
+    if not wanted:
+        yield
+        return
     before = torch.are_deterministic_algorithms_enabled()
-    if wanted:  # cuBLAS asks for it, and reads it once
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(wanted or before)
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    # cuBLAS asks for it, and reads it once.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before, warn_only=only_warned)
