@@ -855,7 +855,8 @@ def test_events_can_be_read_back(tmp_path, models):
     shared = {name: (value,) * models for name, value in values.items()}
     writer = EventWriter(tmp_path / "events")
     for step in (1, 5):
-        writer(Progress(step=step, steps=9, episodes_per_second=64.0, **shared))
+        times = {"episodes_per_second": 64.0, "seconds_left": 1.0}
+        writer(Progress(step=step, steps=9, **times, **shared))
     found = scalars(tmp_path / "events")
     endings = [""] if models == 1 else ["/0", "/1"]
     wanted = {f"{name}{ending}" for name in values for ending in endings}

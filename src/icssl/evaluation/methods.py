@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from icssl.baselines import BASELINES, TITLES, Method
 from icssl.baselines.logistic import EigenvectorRegression
@@ -17,7 +17,7 @@ from icssl.episode import Episode
 from icssl.errors import check_choice
 from icssl.manifolds import manifold_named
 from icssl.model.config import ModelConfig
-from icssl.model.registry import config_from_dict, config_to_dict
+from icssl.model.registry import AnyModel, config_from_dict, config_to_dict
 from icssl.random import generator_for
 from icssl.training.checkpoint import NAME as CHECKPOINT
 from icssl.training.checkpoint import models_of_checkpoint
@@ -48,12 +48,12 @@ METHODS: dict[str, str] = {**TRAINED, **TITLES}
 class ModelMethod:
     """A trained model as a method: probabilities are the softmax of its logits."""
 
-    model: nn.Module
+    model: AnyModel
 
     @torch.no_grad()
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
         """Class probabilities of every point."""
-        self.model.check_fits(episode)  # type: ignore[operator]
+        self.model.check_fits(episode)
         parts = [
             self.model(episode[i : i + _AT_ONCE]).softmax(dim=-1).to(episode.x.dtype)
             for i in range(0, len(episode), _AT_ONCE)
@@ -113,7 +113,7 @@ def method_named(
     return ModelMethod(model.to(device))
 
 
-def _read_model(path: Path) -> nn.Module:
+def _read_model(path: Path) -> AnyModel:
     """The model of a file, of a checkpoint or of a folder that training wrote."""
     if path.is_dir():
         several = sorted(path.glob("model-*.safetensors"))

@@ -4,16 +4,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from torch import nn
-
 from icssl.errors import check_choice
 from icssl.model.baseline import BaselineConfig, BaselineTransformer
 from icssl.model.config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 
 AnyConfig = ModelConfig | BaselineConfig
+AnyModel = ICSSLTransformer | BaselineTransformer
 
-KINDS: dict[str, tuple[type[AnyConfig], type[nn.Module]]] = {
+KINDS: dict[str, tuple[type[AnyConfig], type[AnyModel]]] = {
     "icssl": (ModelConfig, ICSSLTransformer),
     "transformer": (BaselineConfig, BaselineTransformer),
 }
@@ -24,9 +23,11 @@ def kind_of(config: AnyConfig) -> str:
     return next(kind for kind, (cls, _) in KINDS.items() if isinstance(config, cls))
 
 
-def build_model(config: AnyConfig) -> nn.Module:
+def build_model(config: AnyConfig) -> AnyModel:
     """A model with fresh weights, drawn from torch's global generator."""
-    return KINDS[kind_of(config)][1](config)
+    if isinstance(config, ModelConfig):
+        return ICSSLTransformer(config)
+    return BaselineTransformer(config)
 
 
 def config_to_dict(config: AnyConfig) -> dict[str, Any]:

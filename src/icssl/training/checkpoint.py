@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
+from icssl.model.registry import AnyModel
 from icssl.training.config import TrainConfig, config_from, differences
 from icssl.training.group import Group
 from icssl.training.optimiser import AdamState
@@ -55,7 +54,7 @@ def load_checkpoint(
     return header["step"], state
 
 
-def models_of_checkpoint(path: Path) -> list[nn.Module]:
+def models_of_checkpoint(path: Path) -> list[AnyModel]:
     """The models of a checkpoint, as they were when it was written."""
     tensors, header = read_tensors(path, FORMAT)
     group = Group([config_from(values) for values in header["configs"]])
@@ -63,7 +62,7 @@ def models_of_checkpoint(path: Path) -> list[nn.Module]:
 
 
 def save_models(
-    folder: Path, configs: Sequence[TrainConfig], models: Sequence[nn.Module], step: int
+    folder: Path, configs: Sequence[TrainConfig], models: Sequence[AnyModel], step: int
 ) -> list[Path]:
     """Every model in a file of its own: ``model.safetensors``, or one each of several."""
     paths = []

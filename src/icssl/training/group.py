@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from icssl.data.labels import label_count
 from icssl.data.stream import Source
 from icssl.episode import Episode
-from icssl.model.registry import build_model
+from icssl.model.registry import AnyModel, build_model
 from icssl.random import generator_for
 from icssl.training.config import TrainConfig
 from icssl.training.loss import Objective
@@ -96,7 +96,7 @@ class Group:
         with sdpa_kernel(SDPBackend.MATH):
             return vmap(one)(weights, given)
 
-    def trained(self, weights: Float[Tensor, "m p"]) -> list[nn.Module]:
+    def trained(self, weights: Float[Tensor, "m p"]) -> list[AnyModel]:
         """The models, with the weights of their rows."""
         models = []
         for config, row in zip(self.configs, weights, strict=True):
@@ -126,7 +126,7 @@ def check_episodes(group: Group, device: str, *, one_shape: bool = False) -> Non
             seen.add((repr(single), fewest))
             generator = generator_for(config.seed, "check", device=device)
             episode = single.build().draw(1, generator=generator, labels=fewest)
-            group.model.check_fits(episode)  # type: ignore[operator]
+            group.model.check_fits(episode)
             shapes.add((*episode.x.shape[1:], episode.n_classes))
     if one_shape and len(shapes) > 1:
         raise ValueError(

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from icssl.errors import check_at_least
+from icssl.model.registry import AnyModel
 from icssl.training.checkpoint import NAME as CHECKPOINT
 from icssl.training.checkpoint import load_checkpoint, save_checkpoint, save_models
 from icssl.training.config import TrainConfig
@@ -26,7 +26,10 @@ _REPORT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands; loss and accuracy are those of the last step, model by model."""
+    """Where a run stands; loss and accuracy are those of the last step, model by model.
+
+    The time left is at the pace so far.
+    """
 
     step: int
     steps: int
@@ -34,13 +37,7 @@ class Progress:
     accuracy: tuple[float, ...]
     gradient: tuple[float, ...]
     episodes_per_second: float
-
-    @property
-    def seconds_left(self) -> float:
-        """At the pace so far."""
-        return (self.steps - self.step) * self._per_step
-
-    _per_step: float = 0.0
+    seconds_left: float
 
 
 class NonFiniteLossError(RuntimeError):
@@ -57,7 +54,7 @@ def train(
     checkpoint_every: int = 500,
     deterministic: bool = False,
     report: Callable[[Progress], None] | None = None,
-) -> list[nn.Module]:
+) -> list[AnyModel]:
     """Train models of one architecture at once and return them.
 
     Every batch is a function of (seed, step), so a run that is killed and resumed ends
@@ -164,7 +161,7 @@ def _progress(step: Step, done: int, start: int, began: float) -> Progress:
         accuracy=tuple(step.accuracy.tolist()),
         gradient=tuple(step.length.tolist()),
         episodes_per_second=len(configs) * configs[0].batch / seconds,
-        _per_step=seconds,
+        seconds_left=(configs[0].steps - done) * seconds,
     )
 
 

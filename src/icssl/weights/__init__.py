@@ -6,27 +6,29 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from icssl.files import replacing
-from icssl.model.registry import build_model, config_from_dict, config_to_dict
+from icssl.model.registry import AnyModel, build_model, config_from_dict, config_to_dict
 
 FORMAT = "icssl-model"
 
 
-def save_model(model: nn.Module, path: Path, **about: Any) -> None:
+def save_model(model: AnyModel, path: Path, **about: Any) -> None:
     """Write weights and configuration to one file, and the latter to a JSON beside it.
 
     All or nothing. ``about`` is kept with the configuration: steps, seed, version.
     """
     from icssl import __version__
 
-    header = {"model": config_to_dict(model.config), "version": __version__, **about}  # type: ignore[arg-type]
-    tensors = {name: t.detach().cpu().contiguous() for name, t in _state(model).items()}
+    header = {"model": config_to_dict(model.config), "version": __version__, **about}
+    tensors = {
+        name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()
+    }
     write_tensors(path, tensors, FORMAT, header)
 
 
-def load_model(path: Path | str, device: str = "cpu") -> nn.Module:
+def load_model(path: Path | str, device: str = "cpu") -> AnyModel:
     """The model of a file that :func:`save_model` wrote, ready to predict."""
     tensors, header = read_tensors(Path(path), FORMAT)
     model = build_model(config_from_dict(header["model"]))
@@ -69,7 +71,3 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
     if header is None:
         raise ValueError(f"{path} is no {kind} file: its header does not say so.")
     return tensors, json.loads(header)
-
-
-def _state(model: nn.Module) -> dict[str, Tensor]:
-    return dict(model.state_dict())
