@@ -24,6 +24,9 @@ COLOURS = (
 )
 
 
+PICTURES = (".png", ".svg", ".pdf", ".jpg")
+
+
 def colours_of(y: ndarray) -> ndarray:
     """A colour a class; grey for "not known"."""
     palette = np.array([*COLOURS, "#999999"])

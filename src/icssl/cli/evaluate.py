@@ -17,8 +17,8 @@ def _list(wanted: bool) -> bool:
         from icssl.evaluation.methods import METHODS, TRAINED
 
         for name, title in METHODS.items():
-            kind = "trained" if name in TRAINED else ""
-            typer.echo(f"{name:<22}{title:<32}{kind}".rstrip())
+            kind = "a model, trained on the data first" if name in TRAINED else ""
+            typer.echo(f"{name:<22}{title:<36}{kind}".rstrip())
         raise typer.Exit
     return wanted
 
@@ -76,12 +76,15 @@ def evaluate(
     from icssl.evaluation.evaluate import evaluate as run
     from icssl.evaluation.methods import check_request, method_named, needed_truth
     from icssl.evaluation.metrics import METRIC_NAMES
-    from icssl.plots import draw_label_curves
-    from icssl.training.loop import NonFiniteLossError
+    from icssl.plots import PICTURES, draw_label_curves
+    from icssl.training.loop import NonFiniteLossError, check_device
 
     console = Console()
     with user_errors(), console.status("...") as status:
         check_choice("metric", metric, METRIC_NAMES)
+        check_device(device)
+        if plot is not None:
+            check_choice("kind of picture", plot.suffix, PICTURES)
         for path in (rows, plot):
             if path is not None:
                 check_writable(path)
@@ -159,9 +162,14 @@ def _print_tables(
     for name in names:
         cells = [str(by_key[name, b].metrics[metric]) for b in budgets]
         table.add_row(name, *cells)
-    table.add_section()
-    table.add_row("largest class", *(f"{rate:.3f}" for rate in rates))
+    if metric == "accuracy":
+        table.add_section()
+        table.add_row("largest class", *(f"{rate:.3f}" for rate in rates))
     console.print(table)
+    count = len(found[0].accuracies)
+    console.print(f"Means over {count} test episodes at each budget, with 95% intervals.")
+    if metric != "accuracy":
+        console.print(f"Mean share of the largest class: {sum(rates) / len(rates):.3f}.")
     if len(names) < 2:
         return
     table = _table(f"Accuracy minus that of {names[0]}, paired over episodes", budgets)
@@ -172,8 +180,6 @@ def _print_tables(
         ]
         table.add_row(name, *cells)
     console.print(table)
-    count = len(found[0].accuracies)
-    console.print(f"Means over {count} test episodes at each budget, with 95% intervals.")
 
 
 def _table(title: str, budgets: list[Any]) -> Table:

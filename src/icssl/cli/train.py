@@ -1,6 +1,7 @@
 """``icssl train``."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +62,7 @@ def train(
 
     A killed run goes on with --resume and ends with the same weights as one that was not
     interrupted. The fields of a configuration and their values: icssl train PRESET --show.
-    A file holds the same fields, with [model] and [data] as tables; preset = "e2e_icl"
+    A file holds the same fields, with tables model and data; preset = "e2e_icl"
     starts from a preset.
     """
     from icssl.training.checkpoint import NAME as CHECKPOINT
@@ -82,11 +83,15 @@ def train(
             )
         configs = [replace(first, seed=first.seed + i) for i in range(seeds)]
         writer = _event_writer(output, tensorboard, console)
+        if resume:
+            console.print(_where(output / CHECKPOINT, first.steps), markup=False)
+    log = _Log(console)
     with _bar(console) as bar, user_errors():
         task = bar.add_task(config, total=first.steps, shown="")
 
         def report(progress: Any) -> None:
             bar.update(task, completed=progress.step, shown=_shown(progress))
+            log(progress)
             writer(progress)
 
         try:
@@ -110,6 +115,33 @@ def train(
             raise typer.Exit(130) from error
     for path in sorted(output.glob("model*.safetensors")):
         typer.echo(f"Model: {path}")
+
+
+def _where(checkpoint: Path, steps: int) -> str:
+    """Where a resumed run goes on."""
+    if not checkpoint.exists():
+        return f"No checkpoint in {checkpoint.parent}: starting at the first step."
+    try:
+        step = json.loads(checkpoint.with_suffix(".json").read_text())["step"]
+    except (OSError, ValueError, KeyError):  # written beside for people, not for us
+        return f"Resuming from {checkpoint}."
+    return f"Resuming after step {step:,} of {steps:,}."
+
+
+class _Log:
+    """Where no bar can be drawn, as in a file, a line every ten seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.last = console, time.monotonic()
+
+    def __call__(self, progress: Any) -> None:
+        due = time.monotonic() - self.last > 10 or progress.step == progress.steps
+        if self.console.is_terminal or not due:
+            return
+        self.last = time.monotonic()
+        step = f"step {progress.step:,} of {progress.steps:,}"
+        left = f"{progress.seconds_left:,.0f} s left"
+        self.console.print(f"{step}  {_shown(progress)}  {left}", markup=False)
 
 
 def _shown(progress: Any) -> str:

@@ -83,7 +83,7 @@ def train(
     check_at_least("checkpoint_every", checkpoint_every, 1)
     if not configs:
         raise ValueError("train needs at least one configuration, got none.")
-    _check_device(device)
+    check_device(device)
     started = output is not None and (output / CHECKPOINT).exists()
     if started and not resume:
         raise ValueError(
@@ -189,12 +189,15 @@ class _Saver:
         return f"; its weights after step {step} are in {path}"
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Raise ``ValueError`` unless torch can use this device."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"device {device!r} cannot be used here: {reason}") from error
+        raise ValueError(
+            f"device {device!r} cannot be used here, 'cpu' always can: {reason}"
+        ) from error
 
 
 @contextmanager
