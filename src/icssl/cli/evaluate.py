@@ -74,10 +74,11 @@ def evaluate(
     from icssl.data.sources import DataConfig
     from icssl.errors import check_choice
     from icssl.evaluation.evaluate import evaluate as run
-    from icssl.evaluation.methods import check_request, method_named, needed_truth
+    from icssl.evaluation.methods import check_request, needed_truth
     from icssl.evaluation.metrics import METRIC_NAMES
+    from icssl.files import replacing
     from icssl.plots import PICTURES, draw_label_curves
-    from icssl.training.loop import NonFiniteLossError, check_device
+    from icssl.training.loop import check_device
 
     console = Console()
     with user_errors(), console.status("...") as status:
@@ -91,21 +92,8 @@ def evaluate(
         config = DataConfig((data,), threshold=number(threshold), placement=placement)
         budgets = [_budget(text) for text in labels.split(",")]
         check_request(methods, config, budgets)
-        ready: dict[str, Any] = {}
-        for name in methods:
-            status.update(f"{name}: preparing ...")
-            try:
-                ready[_label(name, ready)] = method_named(
-                    name,
-                    config,
-                    steps=steps,
-                    seed=seed,
-                    device=device,
-                    report=partial(_show_training, status, name),
-                )
-            except NonFiniteLossError as error:
-                typer.echo(f"{name}: {error}", err=True)
-                raise typer.Exit(1) from error
+        training = {"steps": steps, "seed": seed, "device": device}
+        ready = _prepared(methods, config, status, training)
         found = run(
             ready,
             needed_truth(ready, config),
@@ -118,11 +106,32 @@ def evaluate(
         )
     _print_tables(console, found, list(ready), budgets, metric)
     if rows is not None:
-        rows.write_text("".join(json.dumps(row.to_dict()) + "\n" for row in found))
+        with replacing(rows) as unfinished:
+            unfinished.write_text("".join(json.dumps(r.to_dict()) + "\n" for r in found))
         console.print(f"Rows: {rows}")
     if plot is not None:
         draw_label_curves([row.to_dict() for row in found], metric, plot)
         console.print(f"Picture: {plot}")
+
+
+def _prepared(
+    names: list[str], config: Any, status: Any, training: dict[str, Any]
+) -> dict[str, Any]:
+    """The methods, ready to predict; those without a file are trained first."""
+    from icssl.evaluation.methods import method_named
+    from icssl.training.loop import NonFiniteLossError
+
+    ready: dict[str, Any] = {}
+    for name in names:
+        status.update(f"{name}: preparing ...")
+        report = partial(_show_training, status, name)
+        try:
+            method = method_named(name, config, report=report, **training)
+        except NonFiniteLossError as error:
+            typer.echo(f"{name}: {error}", err=True)
+            raise typer.Exit(1) from error
+        ready[_label(name, ready)] = method
+    return ready
 
 
 def _budget(text: str) -> int | float:
