@@ -517,6 +517,7 @@ def test_models_trained_at_once_equal_each_alone(device, preset):
         assert_same_run((losses[i : i + 1], weights[i : i + 1]), alone)
 
 
+@pytest.mark.filterwarnings("default")  # the compiler warns about itself and gives advice
 @pytest.mark.parametrize("models", [1, 3])
 @pytest.mark.parametrize("mode", GPU_MODES)
 def test_modes_of_a_gpu_equal_eager(device, mode, models):
