@@ -22,7 +22,7 @@ from sklearn.svm import SVC
 
 from helpers import F32, F64, F64_DEEP, permuted, random_episode
 from icssl import Episode
-from icssl.baselines import BASELINES, TITLES, Method, accuracy
+from icssl.baselines import BASELINES, TITLES, Method, mean_accuracy
 from icssl.baselines.base import scaled, settings
 from icssl.data.synthetic import ManifoldSpec
 
@@ -438,7 +438,7 @@ def test_tuning_takes_the_first_of_the_best(generator, name):
     best = torch.stack([r.double().mean() for r in right]).argmax()
     free = {"temperature": 1.0} if hasattr(tuned, "temperature") else {}
     assert replace(tuned, **free) == trials[best]
-    assert accuracy(tuned(training), training) == right[best].double().mean()
+    assert mean_accuracy(tuned(training), training) == right[best].double().mean()
 
 
 @pytest.mark.parametrize("name", ["svc_rbf", "poisson_learning"])
@@ -464,7 +464,7 @@ def test_tuning_helps_where_blocks_of_coordinates_differ(generator):
     for name in ("nearest_neighbour", "svc_rbf", "label_spreading", "orig_rbf_lr"):
         tuned = BASELINES[name].tuned(episode)
         assert tuned.scaling == "coordinate"
-        assert accuracy(tuned(episode), episode) > 0.75
+        assert mean_accuracy(tuned(episode), episode) > 0.75
 
 
 def test_bad_input(generator):

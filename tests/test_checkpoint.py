@@ -14,17 +14,20 @@ from safetensors.torch import load_file, save_file
 
 from helpers import random_episode, toy, toy_config
 from icssl import BaselineConfig, ModelConfig, __version__
+from icssl.files import read_tensors, write_tensors
 from icssl.model.registry import build_model, config_to_dict
 from icssl.training.checkpoint import (
+    configs_of_checkpoint,
     load_checkpoint,
     models_of_checkpoint,
     save_checkpoint,
     save_models,
+    training_of,
 )
 from icssl.training.group import Group
 from icssl.training.loop import train
 from icssl.training.optimiser import AdamState
-from icssl.weights import load_model, save_model, write_tensors
+from icssl.weights import load_model, save_model
 
 N = 20
 MODELS = {
@@ -187,6 +190,30 @@ def test_another_run_is_refused_with_the_fields_that_differ(tmp_path):
     assert "data.sources: ['sphere'] in the checkpoint, ['torus'] given" in message
     assert "learning_rate: 0.01 in the checkpoint, 0.5 given" in message
     assert "batch" not in message
+    assert f"To take what it holds: icssl train --resume --output {tmp_path}" in message
+    assert configs_of_checkpoint(tmp_path / "checkpoint.safetensors") == configs
+
+
+def test_a_checkpoint_from_before_a_field_was_added_can_be_resumed(tmp_path):
+    configs = checkpoint_in(tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    tensors, header = read_tensors(path, "icssl-checkpoint")
+    del header["configs"][0]["data"]["train_classes"]
+    write_tensors(path, tensors, "icssl-checkpoint", header)
+    assert load_checkpoint(tmp_path, configs, "cpu")[0] == 3
+    data = replace(configs[0].data, train_classes=2)
+    with pytest.raises(ValueError, match="train_classes: 6 in the checkpoint, 2 given"):
+        load_checkpoint(tmp_path, [replace(configs[0], data=data)], "cpu")
+
+
+def test_a_file_says_how_far_its_model_was_trained(tmp_path):
+    (config,) = checkpoint_in(tmp_path)  # after step 3
+    model = build_model(config.model)
+    (path,) = save_models(tmp_path, [config], [model], 3)
+    assert training_of(path) == (3, config)
+    assert training_of(tmp_path / "checkpoint.safetensors") == (3, config)
+    save_model(model, tmp_path / "mine.safetensors")
+    assert training_of(tmp_path / "mine.safetensors") is None
 
 
 @pytest.mark.parametrize(("kept", "given"), [(1, 2), (2, 1)])

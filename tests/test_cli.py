@@ -4,10 +4,12 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import typer
 from matplotlib.image import imread
 from PIL import Image
 from typer.testing import CliRunner
@@ -15,6 +17,7 @@ from typer.testing import CliRunner
 from helpers import toy
 from icssl import __version__
 from icssl.cli import app
+from icssl.cli.common import user_errors
 from icssl.data.stream import load_episodes
 from icssl.data.tables import read_features
 from icssl.demo import CLOUDS, METHODS, run_demo
@@ -145,7 +148,7 @@ def test_features_of_a_folder(tmp_path):
     [
         (["sample", "klein"], ["unknown source 'klein'", "sphere"]),
         (["sample", "sphere", "--threshold", "mean"], ["unknown threshold 'mean'"]),
-        (["sample", "sphere", "--labels", "200"], ["from 1 to n = 100, got 200"]),
+        (["sample", "sphere", "--labels", "200"], ["from 1 to n - 1 = 99, got 200"]),
         (["sample", "sphere", "--labels", "many"], ["labels must be a count"]),
         (["sample", "gone.npz"], ["gone.npz does not exist"]),
         (["features", "nowhere"], ["nowhere"]),
@@ -164,7 +167,54 @@ def test_bad_data_exits_with_2_and_says_why(tmp_path, arguments, words):
 def test_a_picture_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     result = run("demo", "--output", str(tmp_path))
     assert result.exit_code == 2
-    assert "directory" in result.output
+    assert "is a folder: give the name of a file" in text_of(result)
+
+
+UNWRITABLE = {
+    "sample": ["sample", "sphere", "-o", "FILE/episode.safetensors"],
+    "features": ["features", ".", "-o", "FILE/features.npz"],
+    "images": ["images", "FILE/manifolds"],
+    "train": ["train", "e2e_icl", "-o", "FILE/run"],
+    "rows": ["evaluate", "majority", "--rows", "FILE/rows.jsonl"],
+    "plot": ["evaluate", "majority", "--plot", "FILE/plot.png"],
+}
+
+
+@pytest.mark.parametrize("arguments", UNWRITABLE.values(), ids=UNWRITABLE.keys())
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
+    tmp_path, monkeypatch, arguments
+):
+    """Not by its permissions, since root may write everywhere."""
+    for work in ("evaluation.evaluate.evaluate", "training.loop.train"):
+        monkeypatch.setattr(f"icssl.{work}", pytest.fail)
+    monkeypatch.setattr("icssl.data.backbones.extract_folder", pytest.fail)
+    (tmp_path / "file").write_text("in the way")
+    given = [a.replace("FILE", str(tmp_path / "file")) for a in arguments]
+    result = run(*given)
+    assert result.exit_code == 2, result.output
+    assert "cannot be a folder" in text_of(result)
+    assert "is a file" in text_of(result)
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused_before_the_work(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write anywhere
+    monkeypatch.setattr("icssl.training.loop.train", pytest.fail)
+    result = run("train", "e2e_icl", "-o", str(tmp_path / "run"))
+    assert result.exit_code == 2
+    assert "cannot be written: no permission to write in" in text_of(result)
+
+
+def test_an_error_of_the_system_has_no_number(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint.safetensors").mkdir()
+    result = train(tmp_path / "run", "--no-tensorboard", "--resume")
+    assert result.exit_code == 2
+    assert "but a folder" in text_of(result)
+    wanted = r"^gone.txt: no such file or directory\.$"
+    with pytest.raises(typer.BadParameter, match=wanted), user_errors():
+        Path("gone.txt").read_text()
 
 
 def train(folder, *arguments, preset="orig_icl"):
@@ -218,6 +268,24 @@ def test_train_shows_a_configuration_that_is_a_file_of_it(tmp_path, preset):
     assert shown == load_config(preset, ["steps=7"])
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        "learning_rate=1e-5",
+        "labels=0.1,20",
+        "data.threshold=0.5",
+        "data.threshold=published",
+        "data.distances=true",
+        "model.n_points=20",
+        "model.centre=false",
+    ],
+)
+def test_every_kind_of_value_survives_as_toml(tmp_path, override):
+    (tmp_path / "run.toml").write_text(run("train", "e2e_icl", override, "--show").output)
+    shown = load_config(str(tmp_path / "run.toml"))
+    assert shown == load_config("e2e_icl", [override]) != load_config("e2e_icl")
+
+
 @pytest.mark.parametrize("name", ['a "quoted" folder', r"C:\data\new", "größe 点"])
 def test_train_shows_any_name_of_a_file(tmp_path, name):
     override = f"data.sources=[{json.dumps(name, ensure_ascii=False)}]"
@@ -237,6 +305,35 @@ def test_train_does_not_write_over_a_run(tmp_path):
     result = train(tmp_path, "--no-tensorboard", "--resume", "clip=2")
     assert result.exit_code == 2
     assert "clip: 1.0 in the checkpoint, 2 given" in text_of(result)
+    assert "To take what it holds: icssl train --resume --output" in text_of(result)
+
+
+def test_resume_takes_the_configuration_of_the_checkpoint(tmp_path, monkeypatch):
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("icssl.cli.train._shown", interrupt)
+    started = train(tmp_path / "run", "--no-tensorboard", "--seeds", "2", "clip=2")
+    assert started.exit_code == 130
+    monkeypatch.undo()
+    where = ["-o", str(tmp_path / "run"), "--no-tensorboard"]
+    assert "clip = 2" in run("train", "--resume", "--show", *where).output
+    result = run("train", "--resume", *where)
+    assert result.exit_code == 0, result.output
+    about = [json.loads((tmp_path / "run" / f"model-{i}.json").read_text()) for i in (0, 1)]
+    assert [(a["step"], a["seed"], a["training"]["clip"]) for a in about] == [
+        (6, 0, 2),
+        (6, 1, 2),
+    ]
+
+
+def test_train_needs_a_configuration_or_a_checkpoint(tmp_path):
+    result = run("train", "-o", str(tmp_path))
+    assert result.exit_code == 2
+    assert "nothing says what to train: give a TOML file or one of" in text_of(result)
+    result = run("train", "--resume", "-o", str(tmp_path))
+    assert result.exit_code == 2
+    assert "holds no checkpoint to go on from: give a TOML file" in text_of(result)
 
 
 def test_train_stopped_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
@@ -267,11 +364,12 @@ def test_train_that_fails_exits_with_1_and_names_the_last_good_model(tmp_path):
 
 BAD_RUNS = {
     "preset": (["e2e_ilc"], "Did you mean 'e2e_icl'?"),
-    "no file": (["gone.toml"], "gone.toml"),
+    "no file": (["gone.toml"], "gone.toml does not exist: give a TOML file, or one of"),
+    "near source": (["e2e_icl", "data.sources=sphre"], "Did you mean 'sphere'?"),
     "no equals sign": (["e2e_icl", "steps"], "an override is KEY=VALUE"),
     "field": (["e2e_icl", "stpes=3"], "Did you mean 'steps'?"),
     "kind": (["e2e_icl", "steps=many"], "steps must be a whole number, got 'many'"),
-    "labels": (["e2e_icl", "labels=200"], "from 1 to n = 100, got 200"),
+    "labels": (["e2e_icl", "labels=200"], "from 1 to n - 1 = 99, got 200"),
     "source": (["e2e_icl", "data.sources=klein"], "unknown source 'klein'"),
     "points": (["paper", "data.n=50"], "the model was built for 100 points, got 50"),
     "coordinates": (
@@ -288,7 +386,14 @@ def test_train_refuses_what_cannot_be_trained(tmp_path, arguments, words):
     result = run("train", *arguments, "-o", str(tmp_path / "run"))
     assert result.exit_code == 2, result.output
     assert words in text_of(result)
+    assert "0/2000" not in result.output  # a bar that stands still
     assert not (tmp_path / "run").exists()
+
+
+def test_train_ends_with_a_line_that_says_how_it_went(tmp_path):
+    result = train(tmp_path / "run", "--no-tensorboard")
+    assert "step 6 of 6 loss" in text_of(result)
+    assert "6/6" not in result.output
 
 
 def test_train_refuses_a_file_that_is_no_toml(tmp_path):

@@ -48,7 +48,7 @@ def checked(episode):
 
 
 @pytest.mark.parametrize("placement", ["random", "covering"])
-@pytest.mark.parametrize("amount", [3, 0.1, 30])
+@pytest.mark.parametrize("amount", [3, 0.1, 29])
 def test_labelled_points_are_as_many_as_asked(generator, placement, amount):
     y = torch.randint(3, (50, 30), generator=generator)
     labelled = choose_labelled(y, amount, placement, n_classes=3, generator=generator)
@@ -74,8 +74,9 @@ def test_covering_passes_over_a_class_that_does_not_occur(generator):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: label_count(0, 10), "from 1 to n = 10, got 0"),
-        (lambda: label_count(11, 10), "from 1 to n = 10, got 11"),
+        (lambda: label_count(0, 10), "from 1 to n - 1 = 9, got 0"),
+        (lambda: label_count(10, 10), "from 1 to n - 1 = 9, got 10"),
+        (lambda: label_count(0.99, 10), "from 1 to n - 1 = 9, got 10"),
         (
             lambda: label_count(1.5, 10),
             r"a fraction of labels must be in \(0, 1\), got 1.5",
@@ -219,7 +220,7 @@ def test_random_half_angles_differ_between_episodes():
         ({"source": "product", "threshold": "published"}, "no radius for products"),
         ({"n": 1}, "n must be at least 2, got 1"),
         ({"n": 3, "n_classes": 4, "labels": 1}, "3 points cannot have 4 classes"),
-        ({"labels": 101}, "from 1 to n = 100, got 101"),
+        ({"labels": 101}, "from 1 to n - 1 = 99, got 101"),
         ({"labels": 0.0}, r"in \(0, 1\), got 0.0"),
         ({"scale": (0.1, 0.02)}, r"0 < low <= high, got \(0.1, 0.02\)"),
         ({"half_angle": 2.0}, r"half_angle must be in \(0, pi / 2\)"),

@@ -1,5 +1,6 @@
 """What the README shows runs, and the benchmarks still do."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -7,19 +8,57 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from icssl import ICSSLTransformer, ModelConfig
+from icssl.data.sources import DataConfig
+from icssl.training.config import PRESETS, TrainConfig
+from icssl.weights import save_model
 
 ROOT = Path(__file__).parents[1]
 
 
+def python_blocks(path):
+    return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+
+
 def test_python_in_the_readme_runs():
-    """Both blocks, one after the other, with fewer iterations."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    """All blocks, one after the other, with fewer iterations."""
     names: dict = {}
-    for block in blocks:
+    for block in python_blocks(ROOT / "README.md"):
         exec(block.replace("30_000", "200"), names)
     assert names["predicted"].shape == (1, 100)
     assert names["logits"].shape == (1, 100, 2)
     assert "eigenmap.399.F" in names["trace"]
+
+
+def test_a_trained_model_is_used_as_documented(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    model = ICSSLTransformer(ModelConfig.preset("encoder"))
+    save_model(model, tmp_path / "runs" / "torus" / "model.safetensors")
+    (block,) = python_blocks(ROOT / "docs" / "training.md")
+    names: dict = {}
+    exec(block, names)
+    assert names["predicted"].shape == (100,)
+    assert names["probabilities"].shape == (100, 2)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_table_of_presets_names_their_models(preset):
+    text = (ROOT / "docs" / "training.md").read_text()
+    rows = [row for row in text.splitlines() if row.startswith("| `")]
+    (row,) = [row for row in rows if f"`{preset}`" in row.split("|")[1]]
+    model = PRESETS[preset]["model"]
+    assert (f'"{model["preset"]}"' if "preset" in model else "BaselineConfig") in row
+
+
+@pytest.mark.parametrize("config", [TrainConfig, DataConfig])
+def test_every_field_that_show_prints_is_explained(config):
+    text = (ROOT / "docs" / "training.md").read_text()
+    fields = text.partition("## Fields")[2].partition("## Use")[0]
+    for field in dataclasses.fields(config):
+        assert re.search(rf"\b{field.name}\b", fields), field.name
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,18 @@
 
 import csv
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
+from helpers import toy_config
 from icssl import Episode, ICSSLTransformer, ModelConfig
 from icssl.baselines import BASELINES
 from icssl.cli import app
@@ -19,12 +24,14 @@ from icssl.evaluation.methods import (
     METHODS,
     TRAINED,
     ModelMethod,
-    method_named,
+    methods_named,
     needed_truth,
     training_config,
 )
-from icssl.evaluation.metrics import METRIC_NAMES
-from icssl.training.config import PRESETS
+from icssl.evaluation.metrics import METRIC_NAMES, interval
+from icssl.plots import draw_label_curves
+from icssl.training.config import PRESETS, load_config
+from icssl.training.loop import train
 from icssl.weights import save_model
 
 ROOT = Path(__file__).parents[1]
@@ -92,6 +99,26 @@ def test_rows_hold_every_metric_and_the_majority_rate(model):
     against = rows[0].versus(rows[1]).difference.mean
     wanted = (rows[0].accuracies - rows[1].accuracies).mean().item()
     assert against == pytest.approx(wanted, abs=1e-6)
+    against = rows[0].versus(rows[1], "log_loss").difference.mean
+    means = [row.metrics["log_loss"].mean for row in rows[:2]]
+    assert against == pytest.approx(means[0] - means[1], abs=1e-5)
+
+
+def test_models_of_one_name_are_averaged_episode_by_episode():
+    models = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        config = ModelConfig.preset("encoder", width=16)
+        models.append(ModelMethod(ICSSLTransformer(config)))
+    alone = {str(i): model for i, model in enumerate(models)}
+    joint, *single = evaluate({"all": models, **alone}, SPHERE, [3], episodes=6, tuning=2)
+    assert (joint.models, [row.models for row in single]) == (3, [1, 1, 1])
+    assert joint.to_dict()["models"] == 3
+    for name in joint.values:
+        each = torch.stack([row.values[name] for row in single])
+        assert not torch.equal(each[0], each[1])
+        torch.testing.assert_close(joint.values[name], each.mean(dim=0))
+        assert joint.metrics[name] == interval(joint.values[name])
 
 
 def test_a_model_is_scored_by_the_softmax_of_its_logits_in_chunks(model):
@@ -113,7 +140,7 @@ def test_ground_truth_is_drawn_for_those_that_read_it(model):
 
 def test_ceiling_is_above_every_other_method_in_the_mean():
     names = ("bayes_ceiling", "svc_rbf", "orig_rbf_lr", "majority")
-    methods = {name: method_named(name, SPHERE) for name in names}
+    methods = {name: methods_named(name, SPHERE) for name in names}
     rows = evaluate(methods, needed_truth(methods, SPHERE), [10], episodes=60, tuning=10)
     best = rows[0].metrics["accuracy"]
     assert all(best.low > row.metrics["accuracy"].mean for row in rows[1:])
@@ -121,7 +148,7 @@ def test_ceiling_is_above_every_other_method_in_the_mean():
 
 @pytest.mark.parametrize(("threshold", "radius"), [("published", torch.pi / 3), (0.5, 0.5)])
 def test_ceiling_knows_the_radius_of_the_data(threshold, radius):
-    method = method_named("bayes_ceiling", replace(SPHERE, threshold=threshold))
+    (method,) = methods_named("bayes_ceiling", replace(SPHERE, threshold=threshold))
     assert method.radius == pytest.approx(radius)
 
 
@@ -129,7 +156,7 @@ def test_a_trained_method_is_trained_on_the_source_of_the_test():
     config = training_config("transformer", DataConfig(("product",)), steps=7, seed=3)
     assert (config.model.d, config.data.sources) == (15, ("product",))
     assert (config.steps, config.seed) == (7, 3)
-    method = method_named("orig_icl", SPHERE, steps=2)
+    (method,) = methods_named("orig_icl", SPHERE, steps=2)
     assert method(SPHERE.build().draw(2, generator=torch.Generator())).shape == (2, 30, 2)
 
 
@@ -147,12 +174,94 @@ def test_cli_compares_files_and_names(tmp_path, model):
     )
     assert result.exit_code == 0, result.output
     assert "largest class" in result.output
-    assert "Accuracy minus that of mine" in result.output
+    assert "sphere: accuracy minus that of mine, paired over episodes" in result.output
     written = [json.loads(line) for line in rows.read_text().splitlines()]
     assert {(r["method"], r["labels"]) for r in written} == {
         (name, labels) for name in ("mine", "majority") for labels in (3, 10)
     }
     assert plot.stat().st_size > 1000
+
+
+def few(*arguments):
+    return invoke(*arguments, "--labels=3", "--episodes=4", "--tuning=2")
+
+
+def test_cli_takes_a_folder_of_several_models(tmp_path):
+    configs = [toy_config("orig_icl", f"seed={i}") for i in range(3)]
+    train(configs, output=tmp_path / "run")
+    rows = tmp_path / "rows.jsonl"
+    checkpoint = tmp_path / "run" / "checkpoint.safetensors"
+    result = few(tmp_path / "run", checkpoint, "majority", f"--rows={rows}")
+    assert result.exit_code == 0, result.output
+    assert "run: 3 models, averaged episode by episode" in result.output
+    assert "Warning" not in result.output
+    written = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert [(row["method"], row["models"]) for row in written] == [
+        ("run", 3),
+        ("run-checkpoint", 3),
+        ("majority", 1),
+    ]
+    assert written[0]["metrics"] == written[1]["metrics"]
+
+
+def test_cli_says_that_training_was_cut_short(tmp_path):
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    configs = [toy_config("orig_icl", f"seed={i}") for i in range(2)]
+    with pytest.raises(KeyboardInterrupt):
+        train(configs, output=tmp_path / "run", report=interrupt)
+    result = few(tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    warning = f"Warning: {tmp_path / 'run'} was trained for 1 of 6 steps."
+    assert result.stderr.count(warning) == 1
+    assert "Warning" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("metric", "shown"),
+    [
+        ("log_loss", "sphere: log loss minus that of majority, paired over episodes"),
+        ("expected_calibration_error", "so no differences are paired"),
+    ],
+)
+def test_cli_compares_by_the_metric_that_was_asked_for(tmp_path, metric, shown):
+    rows = tmp_path / "rows.jsonl"
+    given = ["majority", "nearest_neighbour", f"--metric={metric}", f"--rows={rows}"]
+    result = few(*given)
+    assert result.exit_code == 0, result.output
+    assert shown in " ".join(result.output.split())
+    assert "accuracy" not in result.output
+    if metric == "log_loss":
+        one, other = (json.loads(line) for line in rows.read_text().splitlines())
+        gap = other["metrics"][metric]["mean"] - one["metrics"][metric]["mean"]
+        assert f"{gap:+.3f} ±" in result.output
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Four classes of fifty rows."""
+    values = np.random.default_rng(0).normal(size=(200, 3))
+    lines = [",".join(map(str, [*row, i % 4])) for i, row in enumerate(values)]
+    path = tmp_path / "four.csv"
+    path.write_text("\n".join(["a,b,c,label", *lines]))
+    return path
+
+
+def test_cli_takes_a_table_of_few_classes(tmp_path, table):
+    pytest.importorskip("pandas")
+    result = few("majority", f"--data={table}")
+    assert result.exit_code == 2
+    text = "".join(result.output.replace("│", "").split())
+    assert "has4classes,0ofthemfortest" in text
+    assert "settrain_classesto2" in text
+    assert few("majority", f"--data={table}", "--train-classes=2").exit_code == 0
+    sources = [f"data.sources={table}", "data.train_classes=3", "labels=3"]
+    config = load_config("orig_icl", [*sources, "steps=2", "batch=2"])
+    train([config], output=tmp_path / "run")
+    result = few(tmp_path / "run", f"--data={table}", "--train-classes=2")
+    assert "was trained on 3 classes" in result.stderr
+    assert "give --train-classes 3" in result.stderr
 
 
 def test_cli_lists_methods():
@@ -166,13 +275,24 @@ def test_cli_lists_methods():
     [
         (["e2e_icll"], "Did you mean 'e2e_icl'"),
         (["majority", "--labels", "3,many"], "'many'"),
-        (["majority", "--labels", "300"], "from 1 to n = 100"),
+        (["majority", "--labels", "300"], "from 1 to n - 1 = 99"),
         (["majority", "--data", "klein"], "unknown source 'klein'"),
         (["majority", "--metric", "accuraci"], "Did you mean 'accuracy'"),
-        (["nothing.safetensors"], "nothing.safetensors"),
+        (["majority", "--data", "sphre"], "Did you mean 'sphere'"),
+        (["nothing.safetensors"], "nothing.safetensors does not exist"),
+        (["empty"], "empty holds no model.safetensors: give a file of a model"),
+        (["bayes_ceiling", "--data", "digits"], "bayes_ceiling needs true distances"),
+        (["bayes_ceiling", "--data", "digits"], "got 'digits': leave it out"),
+        (
+            ["bayes_ceiling", "--data", "digits", "--threshold", "published"],
+            "got 'digits'",
+        ),
+        (["majority", "--plot", "plot.txt"], "unknown kind of picture '.txt'"),
     ],
 )
-def test_cli_says_what_is_wrong(arguments, message):
+def test_cli_says_what_is_wrong(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
     result = invoke(*arguments, "--episodes=3", "--tuning=2")
     assert result.exit_code == 2
     assert message.replace(" ", "") in "".join(result.output.replace("│", "").split())
@@ -193,11 +313,51 @@ def test_one_source_at_a_time():
 
 @pytest.mark.parametrize(
     "wrong",
-    [["svc_rfb"], ["bayes_ceiling", "--data=swiss_roll"], ["majority", "--labels=100"]],
+    [
+        ["svc_rfb"],
+        ["bayes_ceiling", "--data=swiss_roll"],
+        ["bayes_ceiling", "--data=digits"],
+        ["majority", "--labels=100"],
+        ["majority", "--data=digits", "--train-classes=1"],
+    ],
 )
 def test_cli_refuses_before_it_trains(monkeypatch, wrong):
     monkeypatch.setattr("icssl.evaluation.methods.train", pytest.fail)
     assert invoke("e2e_icl", *wrong).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [["svc_rfb"], ["svc_rbf", "--data=sphre"], ["svc_rbf", "--metric=accuraci"]]
+)
+def test_cli_refuses_a_typing_error_before_slow_imports(wrong):
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from icssl.cli import app\n"
+        "result = CliRunner().invoke(app, ['evaluate', *sys.argv[1:]])\n"
+        "print(result.exit_code, *sys.modules)"
+    )
+    command = [sys.executable, "-c", code, *wrong]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    exit_code, *loaded = result.stdout.split()
+    assert exit_code == "2"
+    assert not {"sklearn", "matplotlib", "pandas"} & set(loaded)
+
+
+def test_curves_have_ticks_at_the_budgets_and_a_legend_beside_them(tmp_path, monkeypatch):
+    drawn = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k))
+    )
+    methods = {"majority": BASELINES["majority"], "1-NN": BASELINES["nearest_neighbour"]}
+    rows = evaluate(methods, SPHERE, [3, 5, 21], episodes=4, tuning=2)
+    draw_label_curves([row.to_dict() for row in rows], "accuracy", tmp_path / "plot.png")
+    (figure,) = drawn
+    (axes,), (legend,) = figure.axes, figure.legends
+    assert axes.get_xticks().tolist() == [3, 5, 21]
+    assert {text.get_text() for text in legend.get_texts()} == {*methods, "largest class"}
+    assert not legend.get_window_extent().overlaps(axes.get_tightbbox())
 
 
 def test_eigenvector_regression_does_not_depend_on_its_company():

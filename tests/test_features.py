@@ -1,6 +1,7 @@
 """Tables of features, folders of images, backbones, and episodes of them."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from sklearn.datasets import load_digits
 
 from icssl.data.backbones import as_batch, extract_folder, load_backbone, save_features
 from icssl.data.features import FeatureSpec
-from icssl.data.sources import source_named
+from icssl.data.sources import DataConfig, source_named
 from icssl.data.tables import read_features
 from icssl.random import generator_for
 
@@ -157,6 +158,17 @@ def test_episodes_have_rows_of_their_classes(write, arrays):
     assert test.classes() == [2, 3]
 
 
+def test_train_classes_reach_the_table_from_a_configuration(tmp_path):
+    """A table of four classes, which the default of six leaves without a test."""
+    path = tmp_path / "four.npz"
+    np.savez(path, x=np.random.default_rng(0).normal(size=(200, 3)), y=np.arange(200) % 4)
+    data = DataConfig((str(path),), train_classes=2)
+    assert data.build().classes() == [0, 1]
+    assert replace(data, split="test").build().classes() == [2, 3]
+    with pytest.raises(ValueError, match="0 of them for test with train_classes = 6"):
+        DataConfig((str(path),), split="test").build()
+
+
 def test_digits_stand_in_where_nothing_was_fetched():
     spec = source_named("digits")
     episode = spec.draw(2, generator=generator_for(0, "digits"))
@@ -169,7 +181,17 @@ def test_digits_stand_in_where_nothing_was_fetched():
     ("changes", "message"),
     [
         ({"per_class": 40}, "class '0' has 15 rows, an episode needs 40"),
-        ({"train_classes": 1, "per_class": 5}, "has 4 classes, 1 of them for train"),
+        (
+            {"train_classes": 1, "per_class": 6},
+            "has 4 classes, 1 of them for train with train_classes = 1, and an episode "
+            "needs 2: set train_classes to 2,",
+        ),
+        (
+            {"split": "test", "per_class": 6},
+            "has 4 classes, 1 of them for test with train_classes = 3",
+        ),
+        ({"n_classes": 3, "train_classes": 2}, "a table needs at least 6 classes"),
+        ({"train_classes": -1}, "train_classes must be at least 0, got -1"),
         ({"split": "all"}, "unknown split 'all'"),
         ({"labels": 1.5}, r"in \(0, 1\), got 1.5"),
         ({"n_classes": 1}, "n_classes must be at least 2"),
@@ -192,6 +214,8 @@ def test_extracted_features_are_read_back(picture_folder, tmp_path):
     assert table.x[table.y == 0].min() > table.x[table.y == 1].max()
     with pytest.raises(ValueError, match=r"saved as .npz, got .*colours.csv"):
         save_features(tmp_path / "colours.csv", table.x, table.y)
+    with pytest.raises(ValueError, match=r"saved as .npz"):  # before the work
+        extract_folder(picture_folder, pytest.fail, tmp_path / "colours.csv")
 
 
 def test_efficientnet_lite_extracts_features(picture_folder):
@@ -249,5 +273,7 @@ def test_backbones_name_their_extra(package, tmp_path, monkeypatch):
 def test_unknown_source_lists_the_choices():
     with pytest.raises(ValueError, match=r"unknown source 'klein'.*sphere.*digits.*\.npz"):
         source_named("klein")
+    with pytest.raises(ValueError, match=r"Did you mean 'sphere'\?"):
+        source_named("sphre")
     with pytest.raises(ValueError, match="labels must be a count"):
         source_named("sphere", labels="many")

@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import pytest
+import torch
 
 from icssl import BaselineConfig, ModelConfig
 from icssl.data.sources import EIGENVECTORS, DataConfig
@@ -38,6 +39,7 @@ OVERRIDES = {
     "model.centre=false": lambda c: c.model.centre is False,
     "data.threshold=0.5": lambda c: c.data.threshold == 0.5,
     "data.threshold=published": lambda c: c.data.threshold == "published",
+    "data.train_classes=2": lambda c: c.data.train_classes == 2,
     "data.half_angle=random": lambda c: c.data.half_angle == "random",
     "weight_decay=1": lambda c: c.weight_decay == 1,
 }
@@ -139,10 +141,10 @@ BAD_VALUES = {
     "clip=-1": "clip must be a positive, finite number, got -1",
     "weight_decay=-1": "weight_decay must be at least 0, got -1",
     "labels=[]": "labels must name at least one budget, got none",
-    "labels=0": "the number of labels must be from 1 to n = 100, got 0",
-    "labels=3,200": "the number of labels must be from 1 to n = 100, got 200",
+    "labels=0": "the number of labels must be from 1 to n - 1 = 99, got 0",
+    "labels=3,200": "the number of labels must be from 1 to n - 1 = 99, got 200",
     "labels=1.0": "a fraction of labels must be in (0, 1), got 1.0",
-    "data.n=20": "the number of labels must be from 1 to n = 20, got 21",
+    "data.n=20": "the number of labels must be from 1 to n - 1 = 19, got 21",
     "data.episodes=-1": "episodes must be at least 0, got -1",
     "data.sources=[]": "sources must name at least one source, got none",
     "model.k=0": "k must be at least 1, got 0",
@@ -171,7 +173,7 @@ def test_a_file_that_is_no_toml_is_refused_by_name(tmp_path, content):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"gone\.toml"):
+    with pytest.raises(FileNotFoundError, match=r"gone\.toml does not exist.*e2e_icl"):
         load_config(str(tmp_path / "gone.toml"))
 
 
@@ -219,9 +221,18 @@ def test_differences_name_fields_and_both_values():
     ]
 
 
-def test_budgets_must_leave_points_to_predict():
-    with pytest.raises(ValueError, match="must leave points to predict, got 100 of 100"):
-        load_config("e2e_icl", ["labels=100"])
+@pytest.mark.parametrize("labels", ["100", "200", "0.999"])
+def test_budgets_must_leave_points_to_predict(labels):
+    """One message for what is too much, so that nobody is sent from one to the next."""
+    with pytest.raises(ValueError, match=r"from 1 to n - 1 = 99, got .* left to predict"):
+        load_config("e2e_icl", [f"labels={labels}"])
+
+
+def test_small_episodes_can_be_drawn():
+    """A source has its own number of labels, which those who train do not use."""
+    source = load_config("e2e_icl", ["data.n=6", "labels=3"]).data.build()
+    episode = source.draw(1, generator=torch.Generator(), labels=3)
+    assert episode.labelled.sum() == 3
 
 
 def test_no_model_is_trained_on_the_test_split():

@@ -1,6 +1,6 @@
 """Errors that say what was given and what is allowed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -16,11 +16,22 @@ def check_choice(name: str, given: object, allowed: Iterable[str]) -> None:
     choices = sorted(allowed)
     if given in choices:
         return
-    near = get_close_matches(str(given), choices, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(
-        f"unknown {name} {given!r}: choose one of {', '.join(map(repr, choices))}.{hint}"
+        f"unknown {name} {given!r}: choose one of {', '.join(map(repr, choices))}."
+        f"{did_you_mean(given, choices)}"
     )
+
+
+def did_you_mean(given: object, allowed: Sequence[str]) -> str:
+    """The end of a message: the allowed name nearest to ``given``, if one is near.
+
+    Examples
+    --------
+    >>> did_you_mean("sphre", ["sphere", "torus"])
+    " Did you mean 'sphere'?"
+    """
+    near = get_close_matches(str(given), allowed, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def check_at_least(name: str, given: float, least: float) -> None:

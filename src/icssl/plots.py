@@ -122,10 +122,12 @@ def draw_label_curves(
         labels = [row["labels"] for row in first]
         rates = [row["majority_rate"] for row in first]
         axes.plot(labels, rates, color="grey", linestyle=":", label="largest class")
+    axes.set_xticks(sorted({row["labels"] for row in rows}))
     axes.set_xlabel("labelled points of an episode")
     axes.set_ylabel(metric.replace("_", " "))
     axes.set_title(title or rows[0]["source"], fontsize=11)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    # Below, where no curve can be.
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

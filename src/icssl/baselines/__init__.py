@@ -11,7 +11,7 @@ Every method is a value of one signature, :class:`Method`:
 torch.Size([9, 100, 2])
 """
 
-from icssl.baselines.base import Method, accuracy
+from icssl.baselines.base import Method, mean_accuracy
 from icssl.baselines.logistic import (
     EigenvectorRegression,
     KernelRegression,
@@ -58,4 +58,4 @@ TITLES: dict[str, str] = {
     "bayes_ceiling": "Bayes ceiling",
 }
 
-__all__ = ["BASELINES", "TITLES", "Method", "accuracy"]
+__all__ = ["BASELINES", "TITLES", "Method", "mean_accuracy"]

@@ -53,7 +53,7 @@ class Tunable(ABC):
         if not self.grids:
             return self
         candidates = [self._with(**setting) for setting in settings(self.grids)]
-        return max(candidates, key=lambda method: accuracy(method(training), training))
+        return max(candidates, key=lambda m: mean_accuracy(m(training), training))
 
     def _with(self, **setting: Any) -> Any:
         myself: Any = self
@@ -106,8 +106,8 @@ def settings(grids: Sequence[Grid]) -> list[dict[str, Any]]:
     ]
 
 
-def accuracy(probabilities: Float[Tensor, "b n c"], episode: Episode) -> float:
-    """Share of the unlabelled points whose most probable class is the true one."""
+def mean_accuracy(probabilities: Float[Tensor, "b n c"], episode: Episode) -> float:
+    """Share of all unlabelled points whose most probable class is the true one."""
     hidden = ~episode.labelled
     if not hidden.any() or (episode.y[hidden] < 0).any():
         raise ValueError(

@@ -6,8 +6,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float
-from sklearn import config_context
-from sklearn.svm import SVC
 from torch import Tensor
 
 from icssl.baselines.base import SCALINGS, Grid, Scoring, label_matrix, scaled
@@ -50,6 +48,8 @@ class SupportVectors(Scoring):
 
     def scores(self, episode: Episode) -> Float[Tensor, "b n c"]:
         """The decision function; -inf for a class that no labelled point has."""
+        from sklearn import config_context  # a second, that no other method needs
+
         kernel = gaussian_kernel(scaled(episode.x, self.scaling), self.bandwidth)
         classes = label_matrix(episode).argmax(dim=-1)
         known = [t.cpu().numpy() for t in (kernel, classes, episode.labelled)]
@@ -63,6 +63,8 @@ class SupportVectors(Scoring):
         self, kernel: np.ndarray, classes: np.ndarray, labelled: np.ndarray, c: int
     ) -> np.ndarray:
         """Scores of one episode."""
+        from sklearn.svm import SVC
+
         shown = np.unique(classes[labelled])
         scores = np.full((len(classes), c), -np.inf)
         scores[:, shown] = 0.0

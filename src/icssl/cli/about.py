@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from icssl.cli.common import check_writable, user_errors
+from icssl.cli.common import check_file, user_errors
 
 
 def demo(
@@ -37,7 +37,7 @@ def demo(
 
     console = Console()
     with user_errors():
-        check_writable(output)
+        check_file(output)
     results = []
     for cloud in CLOUDS:
         with console.status(f"{cloud.name}: {iterations:,} iterations, {draws} draws ..."):

@@ -1,5 +1,6 @@
 """What the commands share."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,11 +8,20 @@ from pathlib import Path
 import typer
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a path before the work is done and not after."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab"):
-        pass
+def check_file(path: Path) -> None:
+    """Refuse a file that cannot be written before the work is done; make nothing yet."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give the name of a file.")
+    check_folder(path.parent)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder that cannot be made or written to; make nothing yet."""
+    there = next(p for p in (path, *path.parents) if p.exists())
+    if not there.is_dir():
+        raise ValueError(f"{path} cannot be a folder: {there} is a file.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"{path} cannot be written: no permission to write in {there}.")
 
 
 def number(text: str) -> str | int | float:
@@ -30,4 +40,11 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, ImportError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(_message(error)) from error
+
+
+def _message(error: Exception) -> str:
+    """An error of the system by the file and the reason, without its number."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror.lower()}."
+    return str(error)

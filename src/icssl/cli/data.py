@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from icssl.cli.common import number, user_errors
+from icssl.cli.common import check_file, check_folder, number, user_errors
 
 
 def sample(
@@ -21,7 +21,9 @@ def sample(
         Path, typer.Option("--output", "-o", help="Episode, as safetensors.")
     ],
     figure: Annotated[Path | None, typer.Option(help="Picture; beside the output.")] = None,
-    labels: Annotated[str, typer.Option(help="How many are labelled: 10, or 0.1.")] = "10",
+    labels: Annotated[
+        str, typer.Option(help="How many are labelled: 10, or a fraction, 0.1.")
+    ] = "10",
     placement: Annotated[
         str, typer.Option(help="random, or covering every class.")
     ] = "random",
@@ -45,6 +47,8 @@ def sample(
 
     picture = figure or output.with_suffix(".png")
     with user_errors():
+        for path in (output, picture):
+            check_file(path)
         options = DataConfig(
             (source,),
             n=n,
@@ -94,6 +98,7 @@ def images(
     )
 
     with user_errors():
+        check_folder(folder)
         generator: ImageGenerator = FashionGenerator()
         if stable_diffusion is not None:
             generator = StableDiffusionGenerator(
@@ -104,7 +109,7 @@ def images(
             folder,
             count,
             seed=seed,
-            progress=lambda steps: track(steps, "image manifolds"),
+            progress=lambda steps: track(steps, "image manifolds", transient=True),
         )
     typer.echo(f"{folder}: {count} manifolds.")
 
@@ -129,10 +134,11 @@ def features(
     from icssl.data.backbones import extract_folder, load_backbone
 
     with user_errors():
+        check_file(output)
         rows, width = extract_folder(
             folder,
             load_backbone(backbone, weights),
             output,
-            progress=lambda steps: track(steps, "extracting"),
+            progress=lambda steps: track(steps, "extracting", transient=True),
         )
     typer.echo(f"{output}: {rows} rows, {width} features.")

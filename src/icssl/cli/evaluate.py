@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from icssl.cli.common import check_writable, number, user_errors
+from icssl.cli.common import check_file, number, user_errors
 
 
 def _list(wanted: bool) -> bool:
@@ -28,14 +28,17 @@ def evaluate(
         list[str],
         typer.Argument(
             help="Files or folders that `icssl train` wrote, and names of methods (see "
-            "--list). The first one is what the others are compared with."
+            "--list). The first one is what the others are compared with. Of a folder "
+            "with several models, all are scored and averaged episode by episode."
         ),
     ],
     data: Annotated[
         str,
         typer.Option(help="A manifold, product, digits, a table or a folder of images."),
     ] = "sphere",
-    labels: Annotated[str, typer.Option(help="Label budgets.")] = "3,5,10,21,39",
+    labels: Annotated[
+        str, typer.Option(help="Label budgets: counts, or fractions such as 0.1.")
+    ] = "3,5,10,21,39",
     episodes: Annotated[int, typer.Option(min=2, help="Test episodes at a budget.")] = 300,
     tuning: Annotated[
         int, typer.Option(min=2, help="Training episodes for those that need tuning.")
@@ -54,6 +57,12 @@ def evaluate(
         "median"
     ),
     placement: Annotated[str, typer.Option(help="random or covering.")] = "random",
+    train_classes: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Classes of a table for training; the others are for the test."
+        ),
+    ] = 6,
     rows: Annotated[Path | None, typer.Option(help="File for rows, as JSON lines.")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Picture of the metric against labels.")
@@ -74,24 +83,32 @@ def evaluate(
     from icssl.data.sources import DataConfig
     from icssl.errors import check_choice
     from icssl.evaluation.evaluate import evaluate as run
-    from icssl.evaluation.methods import check_request, needed_truth
+    from icssl.evaluation.methods import cautions, check_request, needed_truth
     from icssl.evaluation.metrics import METRIC_NAMES
     from icssl.files import replacing
-    from icssl.plots import PICTURES, draw_label_curves
     from icssl.training.loop import check_device
 
     console = Console()
     with user_errors(), console.status("...") as status:
         check_choice("metric", metric, METRIC_NAMES)
         check_device(device)
+        config = DataConfig(
+            (data,),
+            threshold=number(threshold),
+            placement=placement,
+            train_classes=train_classes,
+        )
+        budgets = [_budget(text) for text in labels.split(",")]
+        check_request(methods, config, budgets)
         if plot is not None:
+            from icssl.plots import PICTURES
+
             check_choice("kind of picture", plot.suffix, PICTURES)
         for path in (rows, plot):
             if path is not None:
-                check_writable(path)
-        config = DataConfig((data,), threshold=number(threshold), placement=placement)
-        budgets = [_budget(text) for text in labels.split(",")]
-        check_request(methods, config, budgets)
+                check_file(path)
+        for line in [line for name in methods for line in cautions(name, config)]:
+            typer.echo(f"Warning: {line}", err=True)
         training = {"steps": steps, "seed": seed, "device": device}
         ready = _prepared(methods, config, status, training)
         found = run(
@@ -110,6 +127,8 @@ def evaluate(
             unfinished.write_text("".join(json.dumps(r.to_dict()) + "\n" for r in found))
         console.print(f"Rows: {rows}")
     if plot is not None:
+        from icssl.plots import draw_label_curves
+
         draw_label_curves([row.to_dict() for row in found], metric, plot)
         console.print(f"Picture: {plot}")
 
@@ -118,7 +137,7 @@ def _prepared(
     names: list[str], config: Any, status: Any, training: dict[str, Any]
 ) -> dict[str, Any]:
     """The methods, ready to predict; those without a file are trained first."""
-    from icssl.evaluation.methods import method_named
+    from icssl.evaluation.methods import methods_named
     from icssl.training.loop import NonFiniteLossError
 
     ready: dict[str, Any] = {}
@@ -126,11 +145,11 @@ def _prepared(
         status.update(f"{name}: preparing ...")
         report = partial(_show_training, status, name)
         try:
-            method = method_named(name, config, report=report, **training)
+            found = methods_named(name, config, report=report, **training)
         except NonFiniteLossError as error:
             typer.echo(f"{name}: {error}", err=True)
             raise typer.Exit(1) from error
-        ready[_label(name, ready)] = method
+        ready[_label(name, ready)] = found
     return ready
 
 
@@ -166,8 +185,9 @@ def _print_tables(
 ) -> None:
     by_key = {(row.method, row.labels): row for row in found}
     rates = [by_key[names[0], b].majority_rate for b in budgets]
-    title = f"{found[0].source}: {metric.replace('_', ' ')}, unlabelled points"
-    table = _table(title, budgets)
+    title = f"{found[0].source}: {metric.replace('_', ' ')}"
+    _print_title(console, f"{title}, unlabelled points")
+    table = _table(budgets)
     for name in names:
         cells = [str(by_key[name, b].metrics[metric]) for b in budgets]
         table.add_row(name, *cells)
@@ -177,13 +197,22 @@ def _print_tables(
     console.print(table)
     count = len(found[0].accuracies)
     console.print(f"Means over {count} test episodes at each budget, with 95% intervals.")
+    for name in names:
+        models = by_key[name, budgets[0]].models
+        if models > 1:
+            line = f"{name}: {models} models, averaged episode by episode."
+            console.print(line, markup=False)
     if metric != "accuracy":
         console.print(f"Mean share of the largest class: {sum(rates) / len(rates):.3f}.")
     if len(names) < 2:
         return
-    table = _table(f"Accuracy minus that of {names[0]}, paired over episodes", budgets)
+    if metric not in found[0].values:
+        console.print("It is of all episodes together, so no differences are paired.")
+        return
+    _print_title(console, f"{title} minus that of {names[0]}, paired over episodes")
+    table = _table(budgets)
     for name in names[1:]:
-        compared = [by_key[name, b].versus(by_key[names[0], b]) for b in budgets]
+        compared = [by_key[name, b].versus(by_key[names[0], b], metric) for b in budgets]
         cells = [
             f"{c.difference.mean:+.3f} ± {c.difference.half_width:.3f}" for c in compared
         ]
@@ -191,9 +220,14 @@ def _print_tables(
     console.print(table)
 
 
-def _table(title: str, budgets: list[Any]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("labels")
+def _print_title(console: Console, title: str) -> None:
+    """Above its table and not in it, where it would be broken to the table's width."""
+    console.print(title, style="italic", markup=False, highlight=False)
+
+
+def _table(budgets: list[Any]) -> Table:
+    table = Table()
+    table.add_column("labels", no_wrap=True)  # names stay whole where room is short
     for budget in budgets:
         table.add_column(str(budget), justify="right")
     return table

@@ -12,17 +12,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from icssl.cli.common import user_errors
+from icssl.cli.common import check_folder, user_errors
 
 
 def train(
     config: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="A TOML file, or a preset: e2e_icl, e2e_wide, e2e_encoder, e2e_blocks, "
-            "eig_icl, orig_icl, transformer, lap_linear, lap_pe_1layer, paper."
+            "eig_icl, orig_icl, transformer, lap_linear, lap_pe_1layer, paper. With "
+            "--resume it can be left out: the checkpoint keeps it."
         ),
-    ],
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
@@ -55,39 +56,43 @@ def train(
         bool, typer.Option(help="Write events for TensorBoard to the folder.")
     ] = True,
     show: Annotated[
-        bool, typer.Option("--show", help="Print the configuration and stop.")
+        bool,
+        typer.Option(
+            "--show", help="Print the configuration, as TOML ready to be edited, and stop."
+        ),
     ] = False,
 ) -> None:
     """Train a model on episodes, or several with different seeds at once.
 
-    A killed run goes on with --resume and ends with the same weights as one that was not
-    interrupted. The fields of a configuration and their values: icssl train PRESET --show.
+    A killed run goes on with icssl train --resume --output FOLDER and ends with the same
+    weights as one that was not interrupted. The fields of a configuration and their values:
+    icssl train PRESET --show; what they mean: docs/training.md.
     A file holds the same fields, with tables model and data; preset = "e2e_icl"
     starts from a preset.
     """
     from icssl.training.checkpoint import NAME as CHECKPOINT
-    from icssl.training.config import load_config
     from icssl.training.loop import NonFiniteLossError
     from icssl.training.loop import train as run
 
     console = Console(stderr=True)
     with user_errors():
-        first = load_config(config, overrides or [])
+        configs = _configs(config, overrides or [], seeds, output if resume else None)
+        steps = configs[0].steps
         if show:
-            typer.echo(_as_toml(first.to_dict()))
+            typer.echo(_as_toml(configs[0].to_dict()))
             return
+        check_folder(output)
         if (output / CHECKPOINT).exists() and not resume:
             raise ValueError(
                 f"{output} holds a run already: add --resume to go on with it, or give "
                 "another folder with --output."
             )
-        configs = [replace(first, seed=first.seed + i) for i in range(seeds)]
         writer = _event_writer(output, tensorboard, console)
         if resume:
-            console.print(_where(output / CHECKPOINT, first.steps), markup=False)
+            console.print(_where(output / CHECKPOINT, steps), markup=False)
     log = _Log(console)
     with _bar(console) as bar, user_errors():
-        task = bar.add_task(config, total=first.steps, shown="")
+        task = bar.add_task(config or output.name, total=steps, shown="")
 
         def report(progress: Any) -> None:
             bar.update(task, completed=progress.step, shown=_shown(progress))
@@ -117,6 +122,24 @@ def train(
         typer.echo(f"Model: {path}")
 
 
+def _configs(
+    name: str | None, overrides: list[str], seeds: int, resumed: Path | None
+) -> list[Any]:
+    """One a model, with a seed each; without a name, those of the run that is resumed."""
+    from icssl.training.checkpoint import NAME, configs_of_checkpoint
+    from icssl.training.config import PRESETS, load_config
+
+    if name is not None:
+        first = load_config(name, overrides)
+        return [replace(first, seed=first.seed + i) for i in range(seeds)]
+    wanted = f"a TOML file or one of {', '.join(PRESETS)}"
+    if resumed is None:
+        raise ValueError(f"nothing says what to train: give {wanted}.")
+    if not (resumed / NAME).exists():
+        raise ValueError(f"{resumed} holds no checkpoint to go on from: give {wanted}.")
+    return configs_of_checkpoint(resumed / NAME)
+
+
 def _where(checkpoint: Path, steps: int) -> str:
     """Where a resumed run goes on."""
     if not checkpoint.exists():
@@ -129,19 +152,20 @@ def _where(checkpoint: Path, steps: int) -> str:
 
 
 class _Log:
-    """Where no bar can be drawn, as in a file, a line every ten seconds."""
+    """A line at the end and, where no bar can be drawn, as in a file, every ten seconds."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.last = console, time.monotonic()
 
     def __call__(self, progress: Any) -> None:
-        due = time.monotonic() - self.last > 10 or progress.step == progress.steps
-        if self.console.is_terminal or not due:
+        done = progress.step == progress.steps
+        due = time.monotonic() - self.last > 10 and not self.console.is_terminal
+        if not (done or due):
             return
         self.last = time.monotonic()
         step = f"step {progress.step:,} of {progress.steps:,}"
-        left = f"{progress.seconds_left:,.0f} s left"
-        self.console.print(f"{step}  {_shown(progress)}  {left}", markup=False)
+        left = "" if done else f"  {progress.seconds_left:,.0f} s left"
+        self.console.print(f"{step}  {_shown(progress)}{left}", markup=False)
 
 
 def _shown(progress: Any) -> str:
@@ -159,6 +183,7 @@ def _bar(console: Console) -> Bar:
         TextColumn("{task.fields[shown]}"),
         TimeRemainingColumn(),
         console=console,
+        transient=True,  # nobody wants to read an error below a bar that stands still
     )
 
 

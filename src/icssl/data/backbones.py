@@ -138,6 +138,7 @@ def extract_folder(
 ) -> tuple[int, int]:
     """Features of every image of a folder by class, into ``.npz``; (rows, features)."""
     found = image_files(folder)
+    _check_suffix(output)  # now and not after an hour
     parts: list[ndarray] = []
     for begin in progress(range(0, len(found), batch)):
         images = [open_image(path) for path, _ in found[begin : begin + batch]]
@@ -148,7 +149,11 @@ def extract_folder(
 
 def save_features(output: Path, x: ndarray, y: ndarray) -> None:
     """The ``.npz`` that :func:`icssl.data.tables.read_features` reads."""
-    if output.suffix != ".npz":
-        raise ValueError(f"features are saved as .npz, got {output}.")
+    _check_suffix(output)
     with replacing(output) as unfinished:
         np.savez(unfinished, x=x, y=y)
+
+
+def _check_suffix(output: Path) -> None:
+    if output.suffix != ".npz":
+        raise ValueError(f"features are saved as .npz, got {output}.")

@@ -56,6 +56,7 @@ class FeatureSpec:
         check_choice("placement", self.placement, PLACEMENTS)
         check_at_least("n_classes", self.n_classes, 2)
         check_at_least("per_class", self.per_class, 1)
+        check_at_least("train_classes", self.train_classes, 0)
         label_count(self.labels, self.n)
         self._check_table()
 
@@ -63,11 +64,7 @@ class FeatureSpec:
         table = read_features(self.path, self.label)
         chosen = self.classes()
         if len(chosen) < self.n_classes:
-            raise ValueError(
-                f"{self.path} has {len(table.classes)} classes, {len(chosen)} of them for "
-                f"{self.split} with train_classes = {self.train_classes}: episodes need "
-                f"{self.n_classes}."
-            )
+            raise ValueError(self._too_few(len(table.classes), len(chosen)))
         for code in chosen:
             rows = int((table.y == code).sum())
             if rows < self.per_class:
@@ -75,6 +72,19 @@ class FeatureSpec:
                     f"{self.path}: class {table.classes[code]!r} has {rows} rows, an "
                     f"episode needs {self.per_class}."
                 )
+
+    def _too_few(self, all_classes: int, chosen: int) -> str:
+        least, most = self.n_classes, all_classes - self.n_classes
+        allowed = f"set train_classes to {least}"
+        if most > least:
+            allowed = f"set train_classes from {least} to {most}"
+        elif most < least:
+            allowed = f"a table needs at least {2 * self.n_classes} classes"
+        return (
+            f"{self.path} has {all_classes} classes, {chosen} of them for {self.split} "
+            f"with train_classes = {self.train_classes}, and an episode needs "
+            f"{self.n_classes}: {allowed}, so that training and test share none."
+        )
 
     @property
     def n(self) -> int:

@@ -34,12 +34,15 @@ def majority_rate(y: Int[Tensor, "b n"], n_classes: int) -> Float[Tensor, " b"]:
 
 
 def label_count(amount: float, n: int) -> int:
-    """How many points a count (int) or a fraction (float) of n are."""
+    """How many points a count (int) or a fraction (float) of n are, fewer than n."""
     count = round(amount * n) if isinstance(amount, float) else amount
     if isinstance(amount, float) and not 0 < amount < 1:
         raise ValueError(f"a fraction of labels must be in (0, 1), got {amount}.")
-    if not 1 <= count <= n:
-        raise ValueError(f"the number of labels must be from 1 to n = {n}, got {count}.")
+    if not 1 <= count < n:
+        raise ValueError(
+            f"the number of labels must be from 1 to n - 1 = {n - 1}, got {count}: a point "
+            "must be left to predict."
+        )
     return count
 
 

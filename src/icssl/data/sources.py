@@ -11,10 +11,11 @@ from icssl.data.images import ImageSpec
 from icssl.data.stream import FiniteSource, Mixture, Source
 from icssl.data.synthetic import ManifoldSpec
 from icssl.data.tables import SUFFIXES
-from icssl.errors import check_at_least
+from icssl.errors import check_at_least, did_you_mean
 from icssl.manifolds import MANIFOLDS
 
 EIGENVECTORS = 4
+NAMES = (*MANIFOLDS, "product", "digits")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class DataConfig:
     n, n_classes, placement, threshold, measure, rotation, half_angle, factor_distance
         See :class:`icssl.data.synthetic.ManifoldSpec`. Tables have ``placement`` and
         ``n_classes`` too, image manifolds ``placement``.
+    train_classes : int
+        How many classes of a table are for training; the others are for the test.
     eigenvectors : int
         Ground-truth eigenvectors to compute, 0 for none.
     distances : bool
@@ -44,6 +47,7 @@ class DataConfig:
     split: str = "train"
     n: int = 100
     n_classes: int = 2
+    train_classes: int = 6
     placement: str = "random"
     threshold: str | float = "median"
     measure: str = "chart"
@@ -63,7 +67,8 @@ class DataConfig:
 
     def build(self, *, seed: int = 0, device: str = "cpu") -> Source:
         """The source; ``seed`` and ``device`` are those of a finite set of episodes."""
-        built = [source_named(name, self) for name in self.sources]
+        labels = min(10, self.n - 1)  # for those who draw without saying how many
+        built = [source_named(name, self, labels=labels) for name in self.sources]
         if self.episodes:  # as many of each source
             size = -(-self.episodes // len(built))
             built = [FiniteSource(s, size, seed, device, self.placement) for s in built]
@@ -100,9 +105,13 @@ def source_named(
     if path.is_dir() and any(path.glob("manifold-*.npy")):
         return ImageSpec(path, **shared)
     if name == "digits" or path.is_dir() or path.suffix in SUFFIXES:
-        return FeatureSpec(path, n_classes=options.n_classes, **shared)
-    known = ", ".join([*MANIFOLDS, "product", "digits"])
+        return FeatureSpec(
+            path,
+            n_classes=options.n_classes,
+            train_classes=options.train_classes,
+            **shared,
+        )
     raise ValueError(
-        f"unknown source {name!r}: choose one of {known}, a folder, or a file that ends in "
-        f"{', '.join(SUFFIXES)}."
+        f"unknown source {name!r}: choose one of {', '.join(NAMES)}, a folder that exists, "
+        f"or a file that ends in {', '.join(SUFFIXES)}.{did_you_mean(name, NAMES)}"
     )

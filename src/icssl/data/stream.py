@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Generator, Tensor
+from torch import Generator
 
 from icssl.data.labels import choose_labelled
 from icssl.episode import Episode
-from icssl.files import replacing
+from icssl.files import read_tensors, write_tensors
 from icssl.random import generator_for
+
+FORMAT = "icssl-episodes"
 
 _CHUNK = 256  # episodes made at once; part of what a seed means
 
@@ -223,26 +223,14 @@ def cached_dataset(source: Source, size: int, path: Path, *, seed: int = 0) -> E
 
 def save_episodes(episodes: Episode, path: Path, *, made_from: Any = None) -> None:
     """Write episodes as safetensors, with what they were made from. All or nothing."""
-    tensors = {
-        field.name: value.cpu().contiguous()
-        for field in fields(episodes)
-        if isinstance(value := getattr(episodes, field.name), Tensor)
-    }
-    # One key: safetensors keeps several in no fixed order, and equal sets equal bytes.
     about = {"made_from": made_from, "n_classes": episodes.n_classes}
-    with replacing(path) as unfinished:
-        save_file(tensors, unfinished, {"icssl": json.dumps(about)})
+    write_tensors(path, episodes.tensors(), FORMAT, about)
 
 
 def load_episodes(path: Path) -> tuple[Episode, Any]:
     """Episodes of a file, checked, and what they were made from."""
-    try:
-        with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {}).get("icssl", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return Episode(**tensors, n_classes=about["n_classes"]), about["made_from"]
-    except (SafetensorError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} holds no episodes: {error}.") from error
+    tensors, about = read_tensors(path, FORMAT)
+    return Episode(**tensors, n_classes=about["n_classes"]), about["made_from"]
 
 
 def describe(source: Any) -> Any:

@@ -12,7 +12,10 @@ from icssl.data.labels import majority_rate
 from icssl.data.sources import DataConfig
 from icssl.data.stream import EpisodeStream
 from icssl.episode import Episode
-from icssl.evaluation.metrics import Comparison, Estimate, accuracy, paired, summarise
+from icssl.evaluation.metrics import Comparison, Estimate, paired, summarise
+
+Methods = Mapping[str, Method | Sequence[Method]]
+"""By name; several of one name are models that differ in their seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +31,12 @@ class Row:
         Over test episodes, each with its 95% interval.
     majority_rate : float
         Mean share of the largest class: what needs no method.
-    accuracies : Tensor of shape (episodes,)
-        One an episode, for paired comparisons.
+    values : dict of Tensor of shape (episodes,)
+        The metrics that every episode has, for paired comparisons.
     settings : str
         What tuning chose.
+    models : int
+        How many were scored; metrics and values are their means.
     """
 
     method: str
@@ -39,8 +44,14 @@ class Row:
     labels: float
     metrics: dict[str, Estimate]
     majority_rate: float
-    accuracies: Float[Tensor, " episodes"]
+    values: dict[str, Float[Tensor, " episodes"]]
     settings: str
+    models: int = 1
+
+    @property
+    def accuracies(self) -> Float[Tensor, " episodes"]:
+        """One an episode."""
+        return self.values["accuracy"]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a line of JSON."""
@@ -51,19 +62,20 @@ class Row:
             "episodes": len(self.accuracies),
             "majority_rate": self.majority_rate,
             "settings": self.settings,
+            "models": self.models,
             "metrics": {
                 name: {"mean": e.mean, "half_width": e.half_width, "count": e.count}
                 for name, e in self.metrics.items()
             },
         }
 
-    def versus(self, other: "Row") -> Comparison:
-        """Accuracy against another method's on the same episodes."""
-        return paired(self.accuracies, other.accuracies)
+    def versus(self, other: "Row", metric: str = "accuracy") -> Comparison:
+        """A metric of ``values`` against another method's on the same episodes."""
+        return paired(self.values[metric], other.values[metric])
 
 
 def evaluate(
-    methods: Mapping[str, Method],
+    methods: Methods,
     data: DataConfig,
     labels: Sequence[float],
     *,
@@ -80,7 +92,9 @@ def evaluate(
 
     Parameters
     ----------
-    methods : mapping of str to Method
+    methods : mapping of str to Method or a sequence of them
+        Of several under one name, each is scored and the row holds the mean over them,
+        episode by episode.
     data : DataConfig
         With the ground truth that the methods read.
     labels : sequence of int or float
@@ -106,20 +120,26 @@ def evaluate(
         for name, method in methods.items():
             if progress is not None:
                 progress(f"{source}, {amount} labels, {name}")
-            chosen = method.tuned(training)
-            probabilities = chosen(test)
+            chosen = [one.tuned(training) for one in each_of(method)]
+            values, metrics = summarise([one(test) for one in chosen], test)
             rows.append(
                 Row(
                     method=name,
                     source=source,
                     labels=amount,
-                    metrics=summarise(probabilities, test),
+                    metrics=metrics,
                     majority_rate=rate,
-                    accuracies=accuracy(probabilities, test).cpu(),
-                    settings=_settings(chosen),
+                    values=values,
+                    settings=_settings(chosen[0]),
+                    models=len(chosen),
                 )
             )
     return rows
+
+
+def each_of(method: Method | Sequence[Method]) -> Sequence[Method]:
+    """The methods of one name."""
+    return method if isinstance(method, Sequence) else [method]
 
 
 def _draw(

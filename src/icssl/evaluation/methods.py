@@ -1,7 +1,8 @@
 """Every method by name: classical ones as they are, models trained on the data first."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,23 @@ from torch import Tensor
 from icssl.baselines import BASELINES, TITLES, Method
 from icssl.baselines.logistic import EigenvectorRegression
 from icssl.baselines.simple import BayesCeiling
+from icssl.data.features import FeatureSpec
 from icssl.data.sources import DataConfig
 from icssl.episode import Episode
 from icssl.errors import check_choice
-from icssl.manifolds import manifold_named
+from icssl.evaluation.evaluate import Methods, each_of
+from icssl.manifolds import MANIFOLDS, manifold_named
 from icssl.model.config import ModelConfig
 from icssl.model.registry import AnyModel, config_from_dict, config_to_dict
+from icssl.model.transformer import ICSSLTransformer
 from icssl.random import generator_for
 from icssl.training.checkpoint import NAME as CHECKPOINT
-from icssl.training.checkpoint import models_of_checkpoint
+from icssl.training.checkpoint import models_of_checkpoint, training_of
 from icssl.training.config import TrainConfig, load_config
 from icssl.training.loop import Progress, train
 from icssl.weights import load_model
 
-_AT_ONCE = 256  # episodes of a forward pass: memory is n^2 for each
+_AT_ONCE = 64  # episodes of a forward pass, which fills n^2 numbers for each
 
 TRAINED: dict[str, str] = {
     "e2e_icl": "Orig+E2E-ICL",
@@ -54,11 +58,12 @@ class ModelMethod:
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
         """Class probabilities of every point."""
         self.model.check_fits(episode)
+        options = {"backend": "fused"} if isinstance(self.model, ICSSLTransformer) else {}
         parts = [
-            self.model(episode[i : i + _AT_ONCE]).softmax(dim=-1).to(episode.x.dtype)
+            self.model(episode[i : i + _AT_ONCE], **options)
             for i in range(0, len(episode), _AT_ONCE)
         ]
-        return torch.cat(parts)
+        return torch.cat(parts).softmax(dim=-1).to(episode.x.dtype)
 
     def tuned(self, training: Episode) -> "ModelMethod":
         """Itself: its training is over."""
@@ -68,18 +73,55 @@ class ModelMethod:
 def check_request(names: Sequence[str], data: DataConfig, labels: Sequence[float]) -> None:
     """Raise ``ValueError`` for what cannot be evaluated, before anything is trained."""
     for name in names:
-        if Path(name).suffix != ".safetensors" and not Path(name).is_dir():
+        if not files_of(name):
             check_choice("method (or file that ends in .safetensors)", name, METHODS)
-            if name not in TRAINED:
-                needed_truth({name: _baseline(name, data)}, data)
-    source = replace(data, split="test", episodes=0).build()
-    for amount in labels:
-        episode = source.draw(1, generator=generator_for(0, "check"), labels=amount)
-        if bool(episode.labelled.all()):
-            raise ValueError(f"{amount} labels leave no point to predict.")
+    for split in ("train", "test"):
+        source = replace(data, split=split, episodes=0).build()
+        for amount in labels:
+            source.draw(1, generator=generator_for(0, "check"), labels=amount)
+    needed_truth({name: BASELINES[name] for name in names if name in BASELINES}, data)
 
 
-def method_named(
+def files_of(name: str) -> list[Path]:
+    """The file of this name, or the models of a folder; none for the name of a method."""
+    path = Path(name)
+    if path.is_dir():
+        models = sorted(path.glob("model*.safetensors"))
+        if not models:
+            raise ValueError(
+                f"{path} holds no model.safetensors: give a file of a model, or a folder "
+                "that icssl train wrote."
+            )
+        return models
+    if path.suffix == ".safetensors" and not path.exists():
+        raise ValueError(f"{path} does not exist.")
+    return [path] if path.suffix == ".safetensors" else []
+
+
+def cautions(name: str, data: DataConfig) -> list[str]:
+    """What the scores of a file do not show: training cut short, or on the test's classes.
+
+    Empty for the name of a method.
+    """
+    lines = []
+    table = isinstance(replace(data, split="test", episodes=0).build(), FeatureSpec)
+    for found in map(training_of, files_of(name)):
+        if found is None:
+            continue
+        step, training = found
+        if step < training.steps:
+            lines.append(f"{name} was trained for {step} of {training.steps} steps.")
+        seen = training.data.train_classes
+        same = data.sources[0] in training.data.sources
+        if table and same and seen > data.train_classes:
+            lines.append(
+                f"{name} was trained on {seen} classes, the test begins after the first "
+                f"{data.train_classes}: give --train-classes {seen}."
+            )
+    return list(dict.fromkeys(lines))
+
+
+def methods_named(
     name: str,
     data: DataConfig,
     *,
@@ -87,8 +129,10 @@ def method_named(
     seed: int = 0,
     device: str = "cpu",
     report: Callable[[Progress], None] | None = None,
-) -> Method:
+) -> list[Method]:
     """The method of a name or of a file, ready to be tuned and to predict.
+
+    There are several where training wrote several models, one a seed.
 
     Parameters
     ----------
@@ -102,33 +146,20 @@ def method_named(
     seed, device, report
         See :func:`icssl.training.loop.train`.
     """
-    path = Path(name)
-    if path.suffix == ".safetensors" or path.is_dir():
-        return ModelMethod(_read_model(path).to(device).eval())
-    check_choice("method (or file that ends in .safetensors)", name, METHODS)
-    if name not in TRAINED:
-        return _baseline(name, data)
-    config = training_config(name, data, seed=seed, steps=steps)
-    (model,) = train([config], device=device, report=report)
-    return ModelMethod(model.to(device))
+    paths = files_of(name)
+    if paths:
+        models = [model for path in paths for model in _models_of(path)]
+    else:
+        check_choice("method (or file that ends in .safetensors)", name, METHODS)
+        if name not in TRAINED:
+            return [_baseline(name, data)]
+        config = training_config(name, data, seed=seed, steps=steps)
+        models = train([config], device=device, report=report)
+    return [ModelMethod(model.to(device).eval()) for model in models]
 
 
-def _read_model(path: Path) -> AnyModel:
-    """The model of a file, of a checkpoint or of a folder that training wrote."""
-    if path.is_dir():
-        several = sorted(path.glob("model-*.safetensors"))
-        if several:
-            names = ", ".join(str(p) for p in several)
-            raise ValueError(f"{path} holds several models, give one of them: {names}.")
-        path = path / "model.safetensors"
-    if path.name != CHECKPOINT:
-        return load_model(path)
-    models = models_of_checkpoint(path)
-    if len(models) > 1:
-        raise ValueError(
-            f"{path} holds {len(models)} models: give one model-*.safetensors."
-        )
-    return models[0]
+def _models_of(path: Path) -> list[AnyModel]:
+    return models_of_checkpoint(path) if path.name == CHECKPOINT else [load_model(path)]
 
 
 def training_config(
@@ -157,16 +188,12 @@ def _baseline(name: str, data: DataConfig) -> Method:
     return BayesCeiling(data.threshold)
 
 
-def needed_truth(methods: Mapping[str, Method], data: DataConfig) -> DataConfig:
+def needed_truth(methods: Methods, data: DataConfig) -> DataConfig:
     """The data with the ground truth that these methods read."""
-    for method in methods.values():
+    for method in chain.from_iterable(map(each_of, methods.values())):
         if isinstance(method, BayesCeiling):
+            _check_ceiling(data)
             data = replace(data, distances=True)
-            if "swiss_roll" in data.sources and isinstance(data.threshold, str):
-                raise ValueError(
-                    "the Bayes ceiling of the Swiss roll is 1: its classes are its two "
-                    "halves, the same in every episode. Leave bayes_ceiling out."
-                )
         elif isinstance(method, EigenvectorRegression):
             data = replace(data, eigenvectors=max(method.k, data.eigenvectors))
         elif isinstance(method, ModelMethod):
@@ -174,3 +201,17 @@ def needed_truth(methods: Mapping[str, Method], data: DataConfig) -> DataConfig:
             if isinstance(config, ModelConfig) and config.features == "eigenvectors":
                 data = replace(data, eigenvectors=max(config.k, data.eigenvectors))
     return data
+
+
+def _check_ceiling(data: DataConfig) -> None:
+    for source in data.sources:
+        if source not in (*MANIFOLDS, "product"):
+            raise ValueError(
+                "bayes_ceiling needs true distances, which only "
+                f"{', '.join(MANIFOLDS)} and product have, got {source!r}: leave it out."
+            )
+        if source == "swiss_roll" and isinstance(data.threshold, str):
+            raise ValueError(
+                "the Bayes ceiling of the Swiss roll is 1: its classes are its two "
+                "halves, the same in every episode. Leave bayes_ceiling out."
+            )

@@ -5,12 +5,13 @@ would reward copying. An episode with no such point scores NaN, which :func:`int
 leaves out; that a whole batch has none is an error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtrit
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -68,12 +69,9 @@ class Comparison:
     ----------
     difference : Estimate
         Mean of the first minus the second, with its paired interval.
-    p_value : float
-        Of the two-sided paired t-test.
     """
 
     difference: Estimate
-    p_value: float
 
     @property
     def verdict(self) -> str:
@@ -89,7 +87,7 @@ def interval(values: Float[Tensor, " b"]) -> Estimate:
     count = len(kept)
     half_width = _NAN
     if count > 1:
-        half_width = float(stdtrit(count - 1, 0.975)) * _standard_error(kept)
+        half_width = float(stdtrit(count - 1, 0.975)) * float(kept.std()) / count**0.5
     return Estimate(float(kept.mean()), half_width, count)
 
 
@@ -102,21 +100,7 @@ def paired(a: Float[Tensor, " a"], b: Float[Tensor, " b"]) -> Comparison:
         raise ValueError(
             f"paired needs the same episodes for both methods, got {len(a)} and {len(b)}."
         )
-    difference = (a - b).detach().cpu().double()
-    kept = difference[~difference.isnan()]
-    estimate = interval(kept)
-    if estimate.count < 2:
-        return Comparison(estimate, _NAN)
-    mean, error = abs(estimate.mean), _standard_error(kept)
-    if error > 0:
-        p_value = 2 * float(stdtr(estimate.count - 1, -mean / error))
-    else:  # the same difference everywhere: none at all, or one beyond doubt
-        p_value = 1.0 if mean == 0 else 0.0
-    return Comparison(estimate, p_value)
-
-
-def _standard_error(values: Tensor) -> float:
-    return float(values.std()) / len(values) ** 0.5
+    return Comparison(interval((a - b).double()))
 
 
 def accuracy(
@@ -226,16 +210,30 @@ def _gaps(probabilities: Tensor, episode: Episode, bins: int) -> tuple[Tensor, T
 
 
 def summarise(
-    probabilities: Float[Tensor, "b n c"], episode: Episode
-) -> dict[str, Estimate]:
-    """Every one of ``METRICS`` and the calibration error; the same each time."""
-    summary = {
-        name: interval(metric(probabilities, episode)) for name, metric in METRICS.items()
+    each: Sequence[Float[Tensor, "b n c"]], episode: Episode
+) -> tuple[dict[str, Float[Tensor, " b"]], dict[str, Estimate]]:
+    """Every one of ``METRICS`` by episode, and these and the calibration error estimated.
+
+    ``each`` holds the probabilities of a method, or of several, say models of different
+    seeds. Several are scored one by one and the scores are averaged, episode by episode;
+    the mean of their probabilities would be another method, an ensemble.
+    """
+    values = {
+        name: torch.stack([metric(p, episode) for p in each]).mean(dim=0).cpu()
+        for name, metric in METRICS.items()
     }
-    summary["expected_calibration_error"] = expected_calibration_error(
-        probabilities, episode, generator=generator_for(0, "bootstrap")
+    estimates = {name: interval(value) for name, value in values.items()}
+    errors = [
+        expected_calibration_error(p, episode, generator=generator_for(0, "bootstrap"))
+        for p in each
+    ]
+    # Never too narrow: the mean of several varies at most as much as they do in the mean.
+    estimates["expected_calibration_error"] = Estimate(
+        fmean(error.mean for error in errors),
+        fmean(error.half_width for error in errors),
+        errors[0].count,
     )
-    return summary
+    return values, estimates
 
 
 def separation_score(

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from icssl.files import read_tensors
 from icssl.model.registry import AnyModel
 from icssl.training.config import TrainConfig, config_from, differences
 from icssl.training.group import Group
 from icssl.training.optimiser import AdamState
-from icssl.weights import read_tensors, save_model, write_tensors
+from icssl.weights import FORMAT as MODEL_FORMAT
+from icssl.weights import save_model, write_described
 
 FORMAT = "icssl-checkpoint"
 NAME = "checkpoint.safetensors"
@@ -26,8 +28,7 @@ def save_checkpoint(
         "seeds": [config.seed for config in configs],
         "version": __version__,
     }
-    tensors = {name: t.detach().cpu() for name, t in state.tensors().items()}
-    write_tensors(folder / NAME, tensors, FORMAT, header)
+    write_described(folder / NAME, state.tensors(), FORMAT, header)
 
 
 def load_checkpoint(
@@ -40,18 +41,38 @@ def load_checkpoint(
     """
     path = folder / NAME
     tensors, header = read_tensors(path, FORMAT)
-    # Through JSON and back, as the header has been: tuples are lists there.
     given = [_as_json(config.to_dict()) for config in configs]
-    kept = header["configs"]
+    # A field that is newer than the checkpoint has its default.
+    kept = [_as_json(config_from(values).to_dict()) for values in header["configs"]]
+    hint = f"To take what it holds: icssl train --resume --output {folder}"
     if len(kept) != len(given):
-        raise ValueError(f"{path} holds {len(kept)} model(s), got {len(given)} to resume.")
+        raise ValueError(
+            f"{path} holds {len(kept)} model(s), got {len(given)} to resume. {hint}"
+        )
     lines = [d for old, new in zip(kept, given, strict=True) for d in differences(old, new)]
     if lines:
-        raise ValueError(f"{path} is of another run: {'; '.join(dict.fromkeys(lines))}.")
+        found = "; ".join(dict.fromkeys(lines))
+        raise ValueError(f"{path} is of another run: {found}. {hint}")
     state = AdamState.fresh(tensors["weights"].to(device))
     for name, tensor in state.tensors().items():
         tensor.copy_(tensors[name])
     return header["step"], state
+
+
+def configs_of_checkpoint(path: Path) -> list[TrainConfig]:
+    """What the run of a checkpoint was started with, one a model."""
+    _, header = read_tensors(path, FORMAT)
+    return [config_from(values) for values in header["configs"]]
+
+
+def training_of(path: Path) -> tuple[int, TrainConfig] | None:
+    """Steps that were made, and the configuration; None if a model's file has neither."""
+    if path.name == NAME:
+        return read_tensors(path, FORMAT)[1]["step"], configs_of_checkpoint(path)[0]
+    _, header = read_tensors(path, MODEL_FORMAT)
+    if not {"step", "training"} <= header.keys():
+        return None
+    return header["step"], config_from(header["training"])
 
 
 def models_of_checkpoint(path: Path) -> list[AnyModel]:

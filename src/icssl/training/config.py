@@ -71,10 +71,7 @@ class TrainConfig:
         if not self.labels:
             raise ValueError("labels must name at least one budget, got none.")
         for amount in self.labels:
-            if label_count(amount, self.data.n) == self.data.n:
-                raise ValueError(
-                    f"labels must leave points to predict, got {amount} of {self.data.n}."
-                )
+            label_count(amount, self.data.n)
         if self.data.split != "train":
             raise ValueError(f"data.split must be 'train' here, got {self.data.split!r}.")
         model = self.model
@@ -114,7 +111,7 @@ def config_from(values: Mapping[str, Any]) -> TrainConfig:
     """
     values = dict(values)
     if "preset" in values:
-        values = with_preset(values)
+        values = _with_preset(values)
     for name in values:
         check_choice("field", name, [f.name for f in fields(TrainConfig)])
     if isinstance(values.get("data"), Mapping):
@@ -139,6 +136,10 @@ def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
     if name in PRESETS:
         values: dict[str, Any] = {"preset": name}
     elif Path(name).suffix == ".toml":
+        if not Path(name).is_file():
+            raise FileNotFoundError(
+                f"{name} does not exist: give a TOML file, or one of {', '.join(PRESETS)}."
+            )
         try:
             values = tomllib.loads(Path(name).read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -148,18 +149,6 @@ def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
     for override in overrides:
         _set(values, override)
     return config_from(values)
-
-
-def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` laid over those of the preset that they name."""
-    values = dict(values)
-    name = values.pop("preset")
-    check_choice("preset", name, PRESETS)
-    merged: dict[str, Any] = {**PRESETS[name], **values}
-    for table in ("model", "data"):
-        if isinstance(values.get(table, {}), Mapping):
-            merged[table] = {**PRESETS[name].get(table, {}), **values.get(table, {})}
-    return merged
 
 
 def differences(kept: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
@@ -172,6 +161,18 @@ def differences(kept: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
         elif old != new:
             lines.append(f"{name}: {old!r} in the checkpoint, {new!r} given")
     return lines
+
+
+def _with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` laid over those of the preset that they name."""
+    values = dict(values)
+    name = values.pop("preset")
+    check_choice("preset", name, PRESETS)
+    merged: dict[str, Any] = {**PRESETS[name], **values}
+    for table in ("model", "data"):
+        if isinstance(values.get(table, {}), Mapping):
+            merged[table] = {**PRESETS[name].get(table, {}), **values.get(table, {})}
+    return merged
 
 
 def _set(values: dict[str, Any], override: str) -> None:
