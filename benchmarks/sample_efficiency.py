@@ -1,9 +1,8 @@
-"""Accuracy against the number of training episodes, from a thousand to a million.
+"""Accuracy against the number of training episodes, two ways, on the cylinder.
 
-The curve models of scripts/train_table.py on the cylinder. Up to 100,000, a model draws
-102,400 times from a training set of so many episodes, with labels drawn anew each time, in
-batches of 64; the last point is a longer run, in batches of 512, in which every episode is
-a fresh one. One seed each. Scored on the same test episodes. Writes
+Models of scripts/train_table.py, one seed each, scored on the same test episodes. "Again":
+102,400 draws in batches of 64 from a set of 10 to 100,000 episodes, each with labels drawn
+anew. "Once": runs of 1,024 to 1,024,000 episodes, each seen once. Writes
 results/benchmark-sample_efficiency.json and docs/figures/sample-efficiency.png and ends in
 the same JSON as one line. A few minutes on two cores.
 
@@ -23,50 +22,53 @@ from icssl.plots import COLOURS
 from icssl.weights import load_model
 
 LABELS = (3, 21)
+WAYS = {
+    "again": "different episodes, 102,400 drawn from them",
+    "once": "episodes, each seen once",
+}
 SEED = 7  # of test episodes that no choice was made on
 
 
 def models_of(folder):
-    """Methods by (name, different training episodes)."""
+    """Methods by (how training went, name, different training episodes)."""
     found = {}
-    for kind in ("curve", "million"):
-        for path in sorted(folder.glob(f"{kind}/*/cylinder-*.safetensors")):
+    for pattern in ("again/*/*.safetensors", "once-*/*/*.safetensors"):
+        for path in sorted(folder.glob(pattern)):
             training = json.loads(path.with_suffix(".json").read_text())["training"]
             fresh = training["steps"] * training["batch"]
             size = training["data"]["episodes"] or fresh
-            found[path.parent.name, size] = ModelMethod(load_model(path))
+            way = path.parents[1].name.split("-")[0]
+            found[way, path.parent.name, size] = ModelMethod(load_model(path))
     if not found:
         raise SystemExit(f"{folder} holds no curve: run scripts/train_table.py first.")
     return found
 
 
 def draw(rows, path):
-    """A panel a label budget, a curve a method."""
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
-    panels = figure.subplots(1, len(LABELS))
+    """A panel a way of training and a label budget, a curve a method."""
+    figure = Figure(figsize=(9, 7), layout="constrained")
+    panels = figure.subplots(len(WAYS), len(LABELS), sharex="row", sharey="col")
     names = list(dict.fromkeys(row["method"] for row in rows))
-    for axes, labels in zip(panels, LABELS, strict=True):
-        for colour, name in zip(COLOURS, names, strict=False):
-            own = [r for r in rows if r["method"] == name and r["labels"] == labels]
-            own.sort(key=lambda r: r["training_episodes"])
-            axes.errorbar(
-                [r["training_episodes"] for r in own],
-                [r["accuracy"] for r in own],
-                yerr=[r["half_width"] for r in own],
-                color=colour,
-                marker="o",
-                markersize=4,
-                capsize=2,
-                label=METHODS[name],
-            )
-        axes.set(
-            xscale="log",
-            xlabel="size of the training set (last: fresh episodes)",
-            ylabel="accuracy",
-        )
-        axes.set_title(f"cylinder, {labels} labels", fontsize=11)
-        axes.grid(alpha=0.3)
-    panels[-1].legend(fontsize=8)
+    for line, (way, title) in zip(panels, WAYS.items(), strict=True):
+        for axes, labels in zip(line, LABELS, strict=True):
+            for colour, name in zip(COLOURS, names, strict=False):
+                key = (way, name, labels)
+                own = [r for r in rows if (r["way"], r["method"], r["labels"]) == key]
+                own.sort(key=lambda r: r["training_episodes"])
+                axes.errorbar(
+                    [r["training_episodes"] for r in own],
+                    [r["accuracy"] for r in own],
+                    yerr=[r["half_width"] for r in own],
+                    color=colour,
+                    marker="o",
+                    markersize=4,
+                    capsize=2,
+                    label=METHODS[name],
+                )
+            axes.set(xscale="log", xlabel=title, ylabel="accuracy")
+            axes.set_title(f"cylinder, {labels} labels", fontsize=11)
+            axes.grid(alpha=0.3)
+    panels[0][-1].legend(fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
 
@@ -80,7 +82,7 @@ def main():
     options = parser.parse_args()
     models = models_of(options.models)
     found = evaluate(
-        {f"{name}/{size}": method for (name, size), method in models.items()},
+        {"/".join(map(str, key)): method for key, method in models.items()},
         DataConfig(("cylinder",)),
         LABELS,
         episodes=options.episodes,
@@ -89,10 +91,11 @@ def main():
     )
     rows = []
     for row in found:
-        name, size = row.method.split("/")
+        way, name, size = row.method.split("/")
         value = row.metrics["accuracy"]
         rows.append(
             {
+                "way": way,
                 "method": name,
                 "training_episodes": int(size),
                 "labels": row.labels,

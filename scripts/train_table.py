@@ -22,7 +22,8 @@ from icssl.training.loop import train
 from icssl.weights import save_model
 
 SURFACES = ("sphere", "cylinder", "torus", "swiss_roll", "cone")
-SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
+SIZES = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+ONCE = ((32, 32), (96, 32), (320, 32), (960, 32), (1600, 64), (2000, 512))  # steps, batch
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,7 @@ class Job:
 PRODUCT: dict = {"sources": ("product",), "steps": 1500, "batch": 256, "seeds": 1}
 # Encoders still gain on the product where descent heads have stopped.
 LONG_PRODUCT: dict = {**PRODUCT, "steps": 3000, "batch": 512}
-CURVE: dict = {"sources": ("cylinder",), "steps": 1600, "batch": 64, "seeds": 1}
-MILLION: dict = {"sources": ("cylinder",), "steps": 2000, "batch": 512, "seeds": 1}
+CURVE: dict = {"sources": ("cylinder",), "seeds": 1}
 CURVES = ("e2e_wide", "e2e_encoder", "transformer")
 JOBS = [
     Job("e2e_icl", "e2e_icl"),
@@ -74,9 +74,17 @@ JOBS = [
         **LONG_PRODUCT,
     ),
     Job("product/transformer", "transformer", ("model.d=15",), **LONG_PRODUCT),
-    # Accuracy against the number of training episodes; the million are all different.
-    *(Job(f"curve/{name}", name, sizes=SIZES, **CURVE) for name in CURVES),
-    *(Job(f"million/{name}", name, **MILLION) for name in CURVES),
+    # Accuracy against the number of training episodes: so many of them again and again,
+    # or a longer and longer run in which every one is seen once.
+    *(
+        Job(f"again/{name}", name, sizes=SIZES, steps=1600, batch=64, **CURVE)
+        for name in CURVES
+    ),
+    *(
+        Job(f"once-{steps * batch}/{name}", name, steps=steps, batch=batch, **CURVE)
+        for steps, batch in ONCE
+        for name in CURVES
+    ),
 ]
 
 
