@@ -207,6 +207,9 @@ interval: for these weights, and not corrected for the number of comparisons. Mo
 trained on episodes of their own source; classical methods were tuned on {tuning} training
 episodes at each number of labels. Balanced accuracy, at most {apart:.3f} from accuracy
 here, AUROC, log-loss and calibration error: `results/accuracy.jsonl`.
+
+Accuracy against the number of training episodes (`benchmarks/sample_efficiency.py`):
+![Accuracy against training episodes](figures/sample-efficiency.png)
 """
 
 
