@@ -33,7 +33,6 @@ FIGURE = (
     "e2e_icl",
     "e2e_wide",
     "e2e_encoder",
-    "e2e_blocks",
     "transformer",
     "svc_rbf",
     "label_spreading",

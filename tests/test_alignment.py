@@ -197,9 +197,3 @@ def test_angles_need_an_eigenmap_and_enough_columns(generator):
         eigenmap_angles(model, episode)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         eigenmap_angles(model, episode, k=0)
-
-
-def test_angles_of_blocks_are_refused(generator):
-    model = ICSSLTransformer(ModelConfig(blocks=3))
-    with pytest.raises(ValueError, match="one block, got blocks=3"):
-        eigenmap_angles(model, random_episode(generator, dtype=torch.float32))

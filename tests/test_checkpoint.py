@@ -35,7 +35,6 @@ MODELS = {
     "paper": ModelConfig.preset("paper", n_points=N),
     "orig_icl": ModelConfig.preset("orig_icl"),
     "encoder": ModelConfig.preset("encoder", width=16),
-    "blocks": ModelConfig.preset("encoder", blocks=3, width=16),
     "lemma": ModelConfig.constructed(iterations=2),
     "transformer": BaselineConfig(width=16, feed_forward=32),
 }

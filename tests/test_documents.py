@@ -101,7 +101,7 @@ def test_tables_and_curves_are_made_at_toy_size(tmp_path):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     models = tmp_path / "models"
-    jobs = "orig_icl,million/e2e_wide"
+    jobs = "orig_icl,once-1024/e2e_wide"
     run("scripts/train_table.py", models, "--steps", 2, "--only", jobs)
     again = run("scripts/train_table.py", models, "--steps", 2, "--only", jobs)
     assert again == ""  # what is there is not trained again

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers import F64, F64_DEEP, random_episode, without_gradient
-from icssl.model.encoder import EncoderHead, EncoderLayer
+from icssl.model.encoder import DISTANCE_BIASES, EncoderHead, EncoderLayer
 
 
 def case(generator, **options):
@@ -12,32 +12,31 @@ def case(generator, **options):
     return episode.features, episode.y, episode.labelled, episode.x
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_layer_is_attention_with_a_distance_bias(generator, count):
+@pytest.mark.parametrize("distance_bias", DISTANCE_BIASES)
+def test_layer_is_attention_with_a_distance_bias(generator, distance_bias):
     """Against torch's own MultiheadAttention, given the bias as a dense additive mask."""
-    layer = EncoderLayer(12, 3, count).double()
+    layer = EncoderLayer(12, 3, distance_bias).double()
     state = torch.randn(2, 7, 12, generator=generator, dtype=torch.float64)
-    drawn = {"generator": generator, "dtype": torch.float64}
-    spaces = [torch.randn(2, 7, 3 + i, **drawn) for i in range(count)]
+    points = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)
     reference = torch.nn.MultiheadAttention(12, 3, batch_first=True).double()
     reference.in_proj_weight.data = layer.query_key_value.weight.data
     reference.in_proj_bias.data = layer.query_key_value.bias.data
     reference.out_proj.weight.data = layer.project.weight.data
     reference.out_proj.bias.data = layer.project.bias.data
     bias = torch.zeros(2, 3, 7, 7, dtype=torch.float64)
-    for i, points in enumerate(spaces):
+    if distance_bias == "points":
         gaps = (points[:, :, None] - points[:, None]).square().sum(dim=-1)
-        bias = bias - layer.log_nearness[i].exp()[:, None, None] * gaps[:, None]
+        bias = -layer.log_nearness.exp()[:, None, None] * gaps[:, None]
     normed = layer.attention_norm(state)
     read, _ = reference(
         normed, normed, normed, attn_mask=bias.flatten(0, 1), need_weights=False
     )
     expected = state + read
     expected = expected + layer.mlp(expected)
-    torch.testing.assert_close(layer(state, spaces, "dense"), expected, **F64)
+    torch.testing.assert_close(layer(state, points, "dense"), expected, **F64)
 
 
-@pytest.mark.parametrize("distance_bias", ["none", "points", "features", "both"])
+@pytest.mark.parametrize("distance_bias", DISTANCE_BIASES)
 def test_matrix_free_equals_dense(generator, distance_bias):
     phi, y, labelled, x = case(generator)
     head = EncoderHead(4, 3, width=16, distance_bias=distance_bias).double()

@@ -46,7 +46,6 @@ MODELS = {
     "attend to r": ModelConfig.preset("free", attend_to_r=True, **SMALL),
     "scaled operator": ModelConfig.preset("free", scale_operator=True, **SMALL),
     "encoder": ModelConfig.preset("encoder", width=16, **SMALL),
-    "blocks": ModelConfig.preset("encoder", blocks=2, width=16, **SMALL),
 }
 BY_LOOPS = ["free", "wide"]  # what benchmarks/plain.py can compute
 several_models = pytest.mark.parametrize("name", MODELS)
@@ -107,7 +106,7 @@ def test_fused_equals_loops_over_heads_and_layers(generator, device, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["free", "wide", "one layer", "learned start", "scaled operator", "blocks"]
+    "name", ["free", "wide", "one layer", "learned start", "scaled operator", "encoder"]
 )
 def test_float32_loses_digits_and_nothing_else(generator, device, name):
     exact = randomised(MODELS[name], generator, device)
@@ -159,7 +158,7 @@ def test_many_models_at_once_equal_each_alone(generator, device, name):
     assert_each_as_if_alone(*random_group(MODELS[name], generator, device=device))
 
 
-@pytest.mark.parametrize("name", ["free", "wide", "blocks"])
+@pytest.mark.parametrize("name", ["free", "wide", "encoder"])
 def test_many_models_at_once_equal_each_alone_in_float32(generator, device, name):
     group, weights, episodes = random_group(MODELS[name], generator, device=device)
     group.objective.float()

@@ -183,7 +183,7 @@ def test_neither_preset_nor_file():
 
 
 @pytest.mark.parametrize("weight", ["laplacian_weight", "eigenmap_weight"])
-@pytest.mark.parametrize("preset", ["orig_icl", "eig_icl", "transformer", "e2e_blocks"])
+@pytest.mark.parametrize("preset", ["orig_icl", "eig_icl", "transformer"])
 def test_a_model_without_stages_has_no_losses_of_stages(preset, weight):
     with pytest.raises(ValueError, match=r"need a model with stages 1 and 2"):
         load_config(preset, [f"{weight}=0.5"])

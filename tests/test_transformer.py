@@ -397,29 +397,6 @@ def test_presets_differ_only_where_they_say(pair):
     assert {key for key in one if one[key] != other[key]} == PRESET_CHANGES[pair]
 
 
-@pytest.mark.parametrize("head", ["descent", "encoder"])
-def test_blocks_are_the_stages_on_each_group_of_coordinates(generator, head):
-    """Features of a model of two blocks are those of its stages on each block alone."""
-    episode = random_episode(generator, n=20, d=6)
-    config = ModelConfig(k=3, blocks=2, head=head)
-    model = ICSSLTransformer(config).double()
-    alone = ICSSLTransformer(dataclasses.replace(config, blocks=1)).double()
-    alone.laplacian, alone.eigenmap = model.laplacian, model.eigenmap
-    halves = [
-        alone.features(Episode(half.contiguous(), episode.y, episode.labelled, n_classes=2))
-        for half in episode.x.split(3, dim=-1)
-    ]
-    torch.testing.assert_close(model.features(episode), torch.cat(halves, dim=-1), **F64)
-    assert model(episode).shape == (2, 20, 2)
-    assert model.trace(episode)["phi"].shape == (2, 20, 6)
-
-
-def test_blocks_must_divide_the_coordinates(generator):
-    model = ICSSLTransformer(ModelConfig(blocks=2))
-    with pytest.raises(ValueError, match="blocks = 2 must divide the 3 coordinates"):
-        model(random_episode(generator, dtype=torch.float32))
-
-
 def test_coordinate_scale_forgets_the_unit_of_each_coordinate(generator):
     x = torch.randn(2, 15, 3, generator=generator, dtype=torch.float64)
     unit = torch.tensor([1e-8, 1.0, 1e9], dtype=torch.float64)

@@ -19,9 +19,9 @@ def train(
     config: Annotated[
         str | None,
         typer.Argument(
-            help="A TOML file, or a preset: e2e_icl, e2e_wide, e2e_encoder, e2e_blocks, "
-            "eig_icl, orig_icl, transformer, lap_linear, lap_pe_1layer, paper. With "
-            "--resume it can be left out: the checkpoint keeps it."
+            help="A TOML file, or a preset: e2e_icl, e2e_wide, e2e_encoder, eig_icl, "
+            "orig_icl, transformer, lap_linear, lap_pe_1layer, paper. With --resume it can "
+            "be left out: the checkpoint keeps it."
         ),
     ] = None,
     overrides: Annotated[

@@ -65,10 +65,6 @@ def eigenmap_angles(
             "eigenmap_angles needs a model with an eigenmap stage, got "
             f"features={config.features!r}."
         )
-    if config.blocks > 1:
-        raise ValueError(
-            f"eigenmap_angles needs a model of one block, got blocks={config.blocks}."
-        )
     k = config.k if k is None else k
     check_at_least("k", k, 1)
     _check_columns(k, "features of the model", config.k)

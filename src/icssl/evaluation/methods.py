@@ -35,7 +35,6 @@ TRAINED: dict[str, str] = {
     "e2e_icl": "Orig+E2E-ICL",
     "e2e_wide": "Orig+E2E-ICL, k = 12, 4 steps",
     "e2e_encoder": "Orig+E2E, encoder head",
-    "e2e_blocks": "Orig+E2E, encoder head, by blocks",
     "eig_icl": "Eig+ICL",
     "orig_icl": "Orig+ICL",
     "transformer": "Transformer baseline",

@@ -45,10 +45,6 @@ class ModelConfig:
         Number of eigenmap features. An encoder head on coordinates reads k of them.
     n_points : int, optional
         n, where a learned start ties the model to it.
-    blocks : int
-        Split the coordinates into so many groups of equal size, compute stages 1 and 2 on
-        each by itself, with the same weights, and give the head all features: for products,
-        whose Laplacian is the sum of those of the factors.
     centre, scale
         What is done to the points first: see :func:`icssl.model.inputs.prepare`.
     sigma : float
@@ -79,7 +75,6 @@ class ModelConfig:
     features: str = "eigenmap"
     k: int = 4
     n_points: int | None = None
-    blocks: int = 1
     centre: bool = True
     scale: str = "neighbour"
     sigma: float = 1.0
@@ -114,7 +109,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
             check_choice(name, getattr(self, name), allowed)
-        sizes = ["k", "blocks", "laplacian_layers", "laplacian_heads", "eigenmap_layers"]
+        sizes = ["k", "laplacian_layers", "laplacian_heads", "eigenmap_layers"]
         sizes += ["eigenmap_heads", "layer_loops", "stage_loops", "steps"]
         sizes += ["embedding_size", "hidden", "width", "encoder_layers", "encoder_heads"]
         check_sizes(**{name: getattr(self, name) for name in sizes})

@@ -1,7 +1,5 @@
 """Beyond the paper: a standard encoder as stage 3, for contexts with very few labels."""
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -10,7 +8,7 @@ from icssl.errors import check_choice
 from icssl.model.attention import attention, bilinear
 from icssl.model.stage import STAGE_BACKENDS, Record, check_class_count, check_sizes
 
-DISTANCE_BIASES = ("none", "points", "features", "both")
+DISTANCE_BIASES = ("none", "points")
 
 
 class EncoderHead(nn.Module):
@@ -19,8 +17,8 @@ class EncoderHead(nn.Module):
     The descent head can only add up kernels; an encoder can also learn what classes look
     like, which is worth most when labels are few. With a distance bias, the attention
     logits of head h carry :math:`-\lambda_h \|x_i - x_j\|^2` with a learned
-    :math:`\lambda_h > 0`, and the same of the features. Same signature as
-    :class:`icssl.model.head.GradientDescentHead`, for a fixed number of classes.
+    :math:`\lambda_h > 0`. Same signature as :class:`icssl.model.head.GradientDescentHead`,
+    for a fixed number of classes.
 
     Parameters
     ----------
@@ -29,8 +27,8 @@ class EncoderHead(nn.Module):
     n_classes : int
     width, heads, layers : int
         ``width`` must be a multiple of ``heads``.
-    distance_bias : {"none", "points", "features", "both"}
-        Between what distances are taken.
+    distance_bias : {"none", "points"}
+        What attention sees the distances of.
     """
 
     def __init__(
@@ -52,10 +50,8 @@ class EncoderHead(nn.Module):
         self.n_classes = n_classes
         self.embed = nn.Linear(k, width)
         self.label = nn.Embedding(n_classes + 1, width)  # the last one: "unknown"
-        self.distance_bias = distance_bias
-        spaces = {"none": 0, "both": 2}.get(distance_bias, 1)
         self.layers = nn.ModuleList(
-            EncoderLayer(width, heads, spaces) for _ in range(layers)
+            EncoderLayer(width, heads, distance_bias) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width)
         self.classify = nn.Linear(width, n_classes)
@@ -78,14 +74,10 @@ class EncoderHead(nn.Module):
         check_choice("backend", backend, STAGE_BACKENDS)
         backend = "dense" if backend == "fused" else backend
         points = phi if points is None else points
-        # To the size of one coordinate, so that lambda means the same for any number.
-        features = phi / phi.shape[-1] ** 0.5
-        near = {"points": [points], "features": [features], "both": [points, features]}
-        spaces = near.get(self.distance_bias, [])
         token = torch.where(labelled, y, self.n_classes)
         state = self.embed(phi) + self.label(token)
         for step, layer in enumerate(self.layers):
-            state = layer(state, spaces, backend)
+            state = layer(state, points, backend)
             if record is not None:
                 record(f"head.{step}.state", state)
                 record(f"head.{step}.logits", self.classify(self.norm(state)))
@@ -93,9 +85,9 @@ class EncoderHead(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention whose logits carry minus squared distances in so many spaces; an MLP."""
+    """Attention whose logits may carry minus squared distances of the points; an MLP."""
 
-    def __init__(self, width: int, heads: int, spaces: int = 0) -> None:
+    def __init__(self, width: int, heads: int, distance_bias: str) -> None:
         super().__init__()
         self.heads = heads
         self.attention_norm = nn.LayerNorm(width)
@@ -108,23 +100,21 @@ class EncoderLayer(nn.Module):
             nn.Linear(4 * width, width),
         )
         self.log_nearness = None  # log lambda: heads start from wide to narrow
-        if spaces:
-            start = torch.linspace(-3, 1, heads).repeat(spaces, 1)
-            self.log_nearness = nn.Parameter(start)
+        if distance_bias == "points":
+            self.log_nearness = nn.Parameter(torch.linspace(-3, 1, heads))
 
     def forward(
-        self, state: Float[Tensor, "b n w"], spaces: Sequence[Tensor], backend: str
+        self, state: Float[Tensor, "b n w"], points: Float[Tensor, "b n d"], backend: str
     ) -> Float[Tensor, "b n w"]:
-        """The state of every point after this layer; ``spaces`` are (b, n, d) each."""
+        """The state of every point after this layer."""
         b, n, width = state.shape
         parts = self.query_key_value(self.attention_norm(state))
         split = parts.reshape(b, n, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)  # each (b, h, n, width / h)
         query = query * query.shape[-1] ** -0.5
         if self.log_nearness is not None:
-            roots = (self.log_nearness / 2).exp()[:, :, None, None]
-            scaled = [r * x[:, None] for r, x in zip(roots, spaces, strict=True)]
-            near = torch.cat(scaled, dim=-1)
+            root = (self.log_nearness / 2).exp()[:, None, None]
+            near = root * points[:, None]
             near_query, near_key = bilinear("rbf", near, near)
             query = torch.cat([query, near_query], dim=-1)
             key = torch.cat([key, near_key], dim=-1)

@@ -79,7 +79,7 @@ class ICSSLTransformer(nn.Module):
         return self._represent(episode, backend, None)[2]
 
     def trace(self, episode: Episode) -> dict[str, Tensor]:
-        """What every layer computed, in order, by name; of blocks, block after block.
+        """What every layer computed, in order, by name.
 
         ``x``; ``laplacian.{step}.walk``, ``.x`` and ``.R``; ``eigenmap.{step}.F``;
         ``phi``; ``head.{step}.f`` (``.state`` of an encoder) and ``.logits``; ``logits``.
@@ -109,10 +109,6 @@ class ICSSLTransformer(nn.Module):
                     "start='fourier' for any number of points."
                 )
         d = episode.x.shape[-1]
-        if d % config.blocks:
-            raise ValueError(
-                f"blocks = {config.blocks} must divide the {d} coordinates of a point."
-            )
         reads_coordinates = config.features == "coordinates" and config.head == "encoder"
         if reads_coordinates and d != config.k:
             raise ValueError(f"the encoder head reads k = {config.k} coordinates, got {d}.")
@@ -130,11 +126,9 @@ class ICSSLTransformer(nn.Module):
         """The prepared points, R, and the features that the head reads."""
         self.check_fits(episode)
         dtype = next(self.parameters()).dtype
-        blocks = _split(in_range(episode.x, dtype), self.config.blocks)
-        x = prepare(blocks, self.config.centre, self.config.scale)
-        points = _join(x, self.config.blocks)
+        x = prepare(in_range(episode.x, dtype), self.config.centre, self.config.scale)
         if record is not None:
-            record("x", points)
+            record("x", x)
         operator = None
         if self.laplacian is not None and self.eigenmap is not None:
             operator = self.laplacian(x, backend=backend, record=record)
@@ -144,14 +138,13 @@ class ICSSLTransformer(nn.Module):
             phi = x.shape[-2] ** 0.5 * self.eigenmap(
                 operator, x, backend=backend, record=record
             )
-            phi = _join(phi, self.config.blocks)
         elif self.config.features == "eigenvectors" and episode.features is not None:
             phi = x.shape[-2] ** 0.5 * episode.features[..., : self.config.k].to(dtype)
         else:
-            phi = points
+            phi = x
         if record is not None:
             record("phi", phi)
-        return points, operator, phi
+        return x, operator, phi
 
     def _classify(
         self, episode: Episode, x: Tensor, phi: Tensor, backend: str, record: Record | None
@@ -165,20 +158,6 @@ class ICSSLTransformer(nn.Module):
             backend=backend,
             record=record,
         )
-
-
-def _split(x: Float[Tensor, "b n d"], blocks: int) -> Float[Tensor, "bb n _"]:
-    """Each block of coordinates as an episode of its own."""
-    if blocks == 1:
-        return x
-    return x.unflatten(-1, (blocks, -1)).transpose(1, 2).flatten(0, 1)
-
-
-def _join(x: Float[Tensor, "bb n _"], blocks: int) -> Float[Tensor, "b n _"]:
-    """The inverse of :func:`_split`."""
-    if blocks == 1:
-        return x
-    return x.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2)
 
 
 def _build_stages(config: ModelConfig) -> tuple[LaplacianTransformer, EigenmapTransformer]:
@@ -207,9 +186,8 @@ def _build_stages(config: ModelConfig) -> tuple[LaplacianTransformer, EigenmapTr
 
 def _build_head(config: ModelConfig) -> GradientDescentHead | EncoderHead:
     if config.head == "encoder":
-        staged = config.features == "eigenmap"
         return EncoderHead(
-            config.k * config.blocks if staged else config.k,
+            config.k,
             config.n_classes,
             width=config.width,
             heads=config.encoder_heads,

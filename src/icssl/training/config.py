@@ -74,16 +74,11 @@ class TrainConfig:
             label_count(amount, self.data.n)
         if self.data.split != "train":
             raise ValueError(f"data.split must be 'train' here, got {self.data.split!r}.")
-        model = self.model
-        staged = (
-            isinstance(model, ModelConfig)
-            and model.features == "eigenmap"
-            and model.blocks == 1
-        )
+        staged = isinstance(self.model, ModelConfig) and self.model.features == "eigenmap"
         if (self.laplacian_weight or self.eigenmap_weight) and not staged:
             raise ValueError(
                 "laplacian_weight and eigenmap_weight need a model with stages 1 and 2, "
-                "that is features='eigenmap' and blocks=1."
+                "that is features='eigenmap'."
             )
 
     def episodes_config(self) -> DataConfig:
@@ -260,12 +255,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "e2e_encoder": {
         "model": {"preset": "encoder", "k": 12},
         "learning_rate": 2e-3,
-    },
-    # For products of surfaces in space: stages 1 and 2 on each three coordinates.
-    "e2e_blocks": {
-        "model": {"preset": "encoder", "k": 6, "blocks": 5, "distance_bias": "both"},
-        "data": {"sources": ["product"]},
-        "learning_rate": 1e-3,
     },
     "eig_icl": {"model": {"preset": "eig_icl"}, "data": {"episodes": 20_000}},
     "orig_icl": {"model": {"preset": "orig_icl"}},
