@@ -24,6 +24,7 @@ LAYERS = [
     "training",
     "evaluation",
     "plots",
+    "experiments",
     "paper",
     "demo",
     "cli",

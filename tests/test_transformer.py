@@ -7,8 +7,9 @@ import torch
 
 from helpers import F32, F64, F64_DEEP, permuted, random_episode, without_gradient
 from icssl import BaselineTransformer, Episode, ICSSLTransformer, ModelConfig
+from icssl.model import transformer
 from icssl.model.config import PRESETS
-from icssl.model.inputs import neighbour_scaled, prepare
+from icssl.model.inputs import in_few_coordinates, neighbour_scaled, prepare
 from icssl.model.laplacian import LaplacianTransformer
 
 N = 100  # the paper's presets are made for 100 points
@@ -416,3 +417,25 @@ def test_coordinate_scale_leaves_constants_constant(generator):
     prepared = prepare(x, scale="coordinate")
     assert prepared.isfinite().all()
     assert prepared[..., 1].abs().max() == 0
+
+
+@pytest.mark.parametrize("preset", ["paper", "free", "encoder"])
+def test_more_coordinates_than_points_give_what_the_points_give(
+    generator, preset, monkeypatch
+):
+    changes = {"n_points": 20} if preset == "paper" else {}
+    model = build(preset, **changes)
+    episode = random_episode(generator, n=20, d=300, k=4, m=6)
+    episode.x[:, 1] = episode.x[:, 0]  # a duplicate makes the Gram matrix singular
+    fast = model(episode)
+    monkeypatch.setattr(transformer, "in_few_coordinates", lambda points: points)
+    torch.testing.assert_close(fast, model(episode), **F64_DEEP)
+
+
+def test_few_coordinates_keep_all_distances(generator):
+    x = torch.randn(3, 20, 300, generator=generator, dtype=torch.float64)
+    few = in_few_coordinates(x)
+    assert few.shape == (3, 20, 20)
+    torch.testing.assert_close(torch.cdist(few, few), torch.cdist(x, x), **F64_DEEP)
+    torch.testing.assert_close(few.norm(dim=-1), x.norm(dim=-1), **F64_DEEP)
+    assert in_few_coordinates(few) is few

@@ -13,6 +13,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 
+def cache_folder() -> Path:
+    """Where things are kept that can be made again; ``ICSSL_HOME`` moves it."""
+    return Path(os.environ.get("ICSSL_HOME", Path.home() / ".cache" / "icssl"))
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Write to a temporary file beside ``path``; it takes its place when all went well.

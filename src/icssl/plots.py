@@ -52,7 +52,7 @@ def draw_episode(episode: Episode, title: str, path: Path) -> None:
     """  # noqa: D205
     x, y, labelled = (t[0].cpu().numpy() for t in (episode.x, episode.y, episode.labelled))
     if x.shape[1] == SIDE * SIDE:
-        figure = _image_grid(x, y, labelled)
+        figure = image_grid(x, y, labelled)
     else:
         figure = Figure(figsize=(5, 5), layout="constrained")
         if x.shape[1] > 3:
@@ -75,7 +75,7 @@ def principal_coordinates(x: ndarray) -> ndarray:
     return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
 
 
-def _image_grid(x: ndarray, y: ndarray, labelled: ndarray) -> Figure:
+def image_grid(x: ndarray, y: ndarray, labelled: ndarray) -> Figure:
     """Ten images a row, framed in the colour of their class, widely where labelled."""
     rows = -(-len(x) // 10)
     figure = Figure(figsize=(8, 0.8 * rows + 0.5), layout="constrained")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from icssl.cli import about, data, evaluate, train
+from icssl.cli import about, data, evaluate, reproduce, train
 
 app = typer.Typer(
     help="In-context semi-supervised learning: many labels from few, in one forward pass.",
@@ -40,6 +40,8 @@ for command in (
     data.features,
     train.train,
     evaluate.evaluate,
+    reproduce.reproduce,
+    reproduce.report,
     about.params,
 ):
     app.command()(command)

@@ -166,14 +166,19 @@ def make_image_manifolds(
     at any moment, the next call goes on. ``progress`` may wrap the loop to show how far.
     """
     for index in progress(range(count)):
-        path = manifold_path(folder, index)
-        if path.exists():
-            continue
-        source = generator_for(seed, "image-manifold", index)
-        a, b = torch.randn(2, *generator.latent_shape, generator=source)
-        frames = process_frames(generator.decode(slerp(a, b)))
-        with replacing(path) as unfinished:
-            np.save(unfinished, frames)
+        if not manifold_path(folder, index).exists():
+            make_image_manifold(generator, folder, index, seed=seed)
+
+
+def make_image_manifold(
+    generator: ImageGenerator, folder: Path, index: int, *, seed: int = 0
+) -> None:
+    """Make the manifold of (seed, index); its file appears when it is whole."""
+    source = generator_for(seed, "image-manifold", index)
+    a, b = torch.randn(2, *generator.latent_shape, generator=source)
+    frames = process_frames(generator.decode(slerp(a, b)))
+    with replacing(manifold_path(folder, index)) as unfinished:
+        np.save(unfinished, frames)
 
 
 @dataclass(frozen=True)
@@ -196,6 +201,9 @@ class ImageSpec:
         class: a model that knows places by number would need no pictures.
     eigenvectors, neighbours : int
         Ground truth, of the paper's graph of four neighbours.
+    make : bool
+        Make a manifold of the shipped generator when it is first drawn, out of as many as
+        the paper has.
     """
 
     folder: Path
@@ -207,6 +215,7 @@ class ImageSpec:
     shuffle: bool = True
     eigenvectors: int = 0
     neighbours: int = 4
+    make: bool = False
 
     def __post_init__(self) -> None:
         check_choice("split", self.split, ["train", "test"])
@@ -217,6 +226,10 @@ class ImageSpec:
 
     def indices(self) -> list[int]:
         """Numbers of the manifolds of this split that the folder holds."""
+        if self.make:
+            first = self.split == "train"
+            ends = (0, self.train_count) if first else (self.train_count, TRAIN + TEST)
+            return list(range(*ends))
         found = sorted(int(path.stem[-4:]) for path in self.folder.glob("manifold-*.npy"))
         return [i for i in found if (i < self.train_count) == (self.split == "train")]
 
@@ -255,6 +268,8 @@ class ImageSpec:
 
     def _read(self, index: int) -> UInt8[ndarray, "100 32 32"]:
         path = manifold_path(self.folder, index)
+        if self.make and not path.exists():
+            make_image_manifold(FashionGenerator(), self.folder, index)
         try:
             frames = np.load(path)
         except (ValueError, OSError, EOFError) as error:

@@ -12,10 +12,12 @@ from icssl.data.stream import FiniteSource, Mixture, Source
 from icssl.data.synthetic import ManifoldSpec
 from icssl.data.tables import SUFFIXES
 from icssl.errors import check_at_least, did_you_mean
+from icssl.files import cache_folder
 from icssl.manifolds import MANIFOLDS
 
 EIGENVECTORS = 4
-NAMES = (*MANIFOLDS, "product", "digits")
+IMAGES = "images"
+NAMES = (*MANIFOLDS, "product", "digits", IMAGES)
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class DataConfig:
     Parameters
     ----------
     sources : tuple of str
-        Each a manifold, ``"product"``, ``"digits"``, a folder or a table of features. With
-        several, every batch comes from one of them.
+        Each a manifold, ``"product"``, ``"digits"``, ``"images"``, a folder or a table of
+        features. With several, every batch comes from one of them.
     split : {"train", "test"}
         Of a table or a folder; manifolds have no end of either.
     n, n_classes, placement, threshold, measure, rotation, half_angle, factor_distance
@@ -102,6 +104,8 @@ def source_named(
             **shared,
         )
     shared |= {"split": options.split, "eigenvectors": options.eigenvectors}
+    if name == IMAGES:  # paths of the shipped generator, made when they are first drawn
+        return ImageSpec(cache_folder() / "fashion-manifolds", make=True, **shared)
     if path.is_dir() and any(path.glob("manifold-*.npy")):
         return ImageSpec(path, **shared)
     if name == "digits" or path.is_dir() or path.suffix in SUFFIXES:

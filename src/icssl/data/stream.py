@@ -17,7 +17,7 @@ from icssl.random import generator_for
 
 FORMAT = "icssl-episodes"
 
-_CHUNK = 256  # episodes made at once; part of what a seed means
+_CHUNK = 64  # episodes made at once; part of what a seed means
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from icssl.model.config import ModelConfig
 from icssl.model.eigenmap import EigenmapTransformer, check_features
 from icssl.model.encoder import EncoderHead
 from icssl.model.head import GradientDescentHead
-from icssl.model.inputs import in_range, prepare
+from icssl.model.inputs import in_few_coordinates, in_range, prepare
 from icssl.model.laplacian import LaplacianTransformer
 from icssl.model.operator import LaplacianOperator
 from icssl.model.stage import Record
@@ -123,17 +123,19 @@ class ICSSLTransformer(nn.Module):
     def _represent(
         self, episode: Episode, backend: str, record: Record | None
     ) -> tuple[Tensor, LaplacianOperator | None, Tensor]:
-        """The prepared points, R, and the features that the head reads."""
+        """Points to take distances between, R, and the features that the head reads."""
         self.check_fits(episode)
         dtype = next(self.parameters()).dtype
         x = prepare(in_range(episode.x, dtype), self.config.centre, self.config.scale)
         if record is not None:
             record("x", x)
+        points = in_few_coordinates(x)
         operator = None
         if self.laplacian is not None and self.eigenmap is not None:
-            operator = self.laplacian(x, backend=backend, record=record)
+            operator = self.laplacian(points, backend=backend, record=record)
             if backend != "matrix_free":
                 operator = operator.formed()
+            # The start reads x, whose axes do not depend on the order of the points.
             # Columns of unit length have entries near n^-1/2; the head wants them near one.
             phi = x.shape[-2] ** 0.5 * self.eigenmap(
                 operator, x, backend=backend, record=record
@@ -144,7 +146,7 @@ class ICSSLTransformer(nn.Module):
             phi = x
         if record is not None:
             record("phi", phi)
-        return x, operator, phi
+        return points, operator, phi
 
     def _classify(
         self, episode: Episode, x: Tensor, phi: Tensor, backend: str, record: Record | None

@@ -5,12 +5,16 @@ widths they come from. Ours are sums over the presets as they are.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from torch import nn
 
+from icssl.experiments.render import Item, Table
 from icssl.model.baseline import BaselineConfig, BaselineTransformer
 from icssl.model.config import PRESETS, ModelConfig
 from icssl.model.transformer import ICSSLTransformer
+from icssl.paper.artefact import Artefact, Rows, no_specs
+from icssl.paper.profiles import Profile
 
 STAGES = ("laplacian", "eigenmap", "head")
 
@@ -60,3 +64,22 @@ def parameter_counts(d: int = 3) -> list[ParameterCount]:
         ParameterCount(model, stage, count, PUBLISHED.get((model, stage)))
         for model, stage, count in counts
     ]
+
+
+def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
+    """One table."""
+    lines = tuple(
+        (c.model, c.stage, f"{c.parameters:,}", f"{c.published:,}" if c.published else "")
+        for c in parameter_counts()
+    )
+    return [Table("Trainable parameters", ("model", "stage", "ours", "paper"), lines)]
+
+
+ARTEFACT = Artefact(
+    "params",
+    "Parameter counts",
+    "E2E has 10,852 trainable parameters, of which 576 are the head's, and the Transformer "
+    "baseline 1,442,178. The sizes of E2E's layers are not printed.",
+    no_specs,
+    draw,
+)

@@ -4,13 +4,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from icssl.errors import check_at_least
 from icssl.model.registry import AnyModel
@@ -54,6 +55,7 @@ def train(
     checkpoint_every: int = 500,
     deterministic: bool = False,
     report: Callable[[Progress], None] | None = None,
+    observe: Mapping[int, Callable[[int, Tensor], None]] | None = None,
 ) -> list[AnyModel]:
     """Train models of one architecture at once and return them.
 
@@ -79,6 +81,8 @@ def train(
         Use no operation whose result depends on the order of threads.
     report : callable, optional
         Called about twice a second with a :class:`Progress`.
+    observe : mapping of int to callable, optional
+        After these steps, called with the step and the weights, one row a model.
     """
     check_at_least("checkpoint_every", checkpoint_every, 1)
     if not configs:
@@ -101,7 +105,8 @@ def train(
         if output is not None:
             output.mkdir(parents=True, exist_ok=True)  # refused now and not after an hour
         saver = _Saver(group, state, output)
-        _run(step, draw, start, saver, checkpoint_every, report or (lambda _: None))
+        report = report or (lambda _: None)
+        _run(step, draw, start, saver, checkpoint_every, report, observe or {})
         return group.trained(state.weights)
 
 
@@ -112,6 +117,7 @@ def _run(
     saver: "_Saver",
     checkpoint_every: int,
     report: Callable[[Progress], None],
+    observe: Mapping[int, Callable[[int, Tensor], None]],
 ) -> None:
     steps = step.group.configs[0].steps
     began = reported = time.perf_counter()
@@ -119,6 +125,8 @@ def _run(
         for number in range(start, steps):
             step(number, draw(number))
             done = number + 1
+            if done in observe:
+                observe[done](done, step.state.weights)
             checkpoint = done % checkpoint_every == 0 or done == steps or bool(interrupts)
             # To look at the loss waits for the device, so not at every step of a GPU.
             now = time.perf_counter()

@@ -1,0 +1,1 @@
+"""Specs, the rows they give, and how what is missing gets run."""

@@ -1,0 +1,280 @@
+"""Run what is missing: models of one architecture are trained at once, then measured."""
+
+import math
+import os
+import platform
+import subprocess
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from icssl import __version__
+from icssl.data.sources import DataConfig
+from icssl.data.stream import EpisodeStream
+from icssl.episode import Episode
+from icssl.experiments.spec import Spec
+from icssl.experiments.store import Store
+from icssl.model.registry import AnyModel
+from icssl.training.config import TrainConfig
+from icssl.training.group import SHARED, Group, stacked
+from icssl.training.loop import NonFiniteLossError, train
+
+AT_ONCE = {"cpu": 1, "cuda": 48}  # models; more do not train faster
+HELD_OUT = 256  # episodes, at most, on which the end of training is judged
+LATE = 0.8  # of the steps: where the slope of the held-out loss is taken from
+STILL_FALLING = -0.05  # nats for e times the episodes
+
+
+@dataclass(frozen=True)
+class Training:
+    """A trained model, and whether it was still improving.
+
+    Parameters
+    ----------
+    model : AnyModel
+    held_out : float
+        Loss on held-out episodes of its own source.
+    slope : float
+        Of that loss over the last fifth of the steps, against the logarithm of the number
+        of steps; 0 for runs too short to have one.
+    """
+
+    model: AnyModel
+    held_out: float
+    slope: float
+
+    @property
+    def undertrained(self) -> bool:
+        """Whether twice the episodes would still lower the loss visibly."""
+        return self.slope < STILL_FALLING
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Models to train at once, and the specs that can be measured when they are trained."""
+
+    configs: tuple[TrainConfig, ...]
+    specs: tuple[Spec, ...]
+
+    @property
+    def cost(self) -> float:
+        """About how long it takes, in a unit of its own, for the time that is left."""
+        trained = sum(config.steps * config.batch for config in self.configs)
+        return trained / 50_000 + len(self.specs) * (0.1 if self.configs else 1)
+
+    def __str__(self) -> str:
+        if not self.configs:
+            return ", ".join(spec.title for spec in self.specs)
+        first = next(iter(self.specs), None)
+        of = f", {first.title}" if first else ""
+        return f"training {len(self.configs)} models{of}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a suite stands: rows stored of those missing, what is being done, seconds."""
+
+    done: int
+    total: int
+    doing: str
+    seconds_left: float | None = None
+
+
+def run_missing(
+    specs: Iterable[Spec],
+    store: Store,
+    *,
+    device: str = "cpu",
+    minutes: float | None = None,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> int:
+    """Run every spec whose row is not in the store, and return how many rows were added.
+
+    Rows are stored one by one, so that a run that was stopped goes on where it was.
+
+    Parameters
+    ----------
+    specs : iterable of Spec
+    store : Store
+    device : str
+        For models; classical methods run on the CPU, after them.
+    minutes : float, optional
+        Start nothing more after so long.
+    report : callable, optional
+        Is told before every piece of work.
+    """
+    batches = batches_of([s for s in specs if s.key not in store], device)
+    total, before = sum(len(batch.specs) for batch in batches), len(store)
+    work, spent, began = sum(batch.cost for batch in batches), 0.0, time.perf_counter()
+    trained: dict[TrainConfig, Training] = {}
+    for number, batch in enumerate(batches):
+        passed = time.perf_counter() - began
+        if minutes is not None and passed > 60 * minutes:
+            break
+        left = passed / spent * (work - spent) if spent else None
+        report(Progress(len(store) - before, total, str(batch), left))
+        trained |= train_finite(batch.configs, device)
+        for spec in batch.specs:
+            if all(config in trained for config in spec.trainings):
+                store.append(row_of(spec, [trained[c] for c in spec.trainings], device))
+        later = {
+            c for rest in batches[number + 1 :] for s in rest.specs for c in s.trainings
+        }
+        trained = {config: kept for config, kept in trained.items() if config in later}
+        spent += batch.cost
+    return len(store) - before
+
+
+def batches_of(specs: Sequence[Spec], device: str) -> list[Batch]:
+    """Trainings that can share a run, with every spec in the batch that completes it."""
+    alike: dict[str, list[TrainConfig]] = {}
+    for config in dict.fromkeys(c for spec in specs for c in spec.trainings):
+        alike.setdefault(_architecture(config), []).append(config)
+    at_once = AT_ONCE["cuda" if device.startswith("cuda") else "cpu"]
+    groups = [
+        tuple(configs[i : i + at_once])
+        for configs in alike.values()
+        for i in range(0, len(configs), at_once)
+    ]
+    place = {config: i for i, group in enumerate(groups) for config in group}
+    ready: dict[int, list[Spec]] = {}
+    for spec in dict.fromkeys(specs):
+        if spec.trainings:
+            ready.setdefault(max(place[c] for c in spec.trainings), []).append(spec)
+    batches = [Batch(group, tuple(ready.get(i, ()))) for i, group in enumerate(groups)]
+    return [*batches, *(Batch((), (s,)) for s in dict.fromkeys(specs) if not s.trainings)]
+
+
+def _architecture(config: TrainConfig) -> str:
+    """What models trained at once must agree in, the shape of episodes included."""
+    shape = _shape(replace(config.data, sources=config.data.sources[:1], episodes=0))
+    return repr([*(getattr(config, name) for name in SHARED), shape])
+
+
+@cache
+def _shape(data: DataConfig) -> tuple[int, ...]:
+    return tuple(data.build().draw(1, generator=torch.Generator()).x.shape)
+
+
+def train_finite(
+    configs: Sequence[TrainConfig], device: str
+) -> dict[TrainConfig, Training]:
+    """:func:`train_batch`, without models whose loss does not stay finite.
+
+    One of them stops a whole batch, so the others are then trained one by one.
+    """
+    try:
+        return train_batch(configs, device)
+    except NonFiniteLossError as error:
+        if len(configs) == 1:
+            warnings.warn(f"no rows of this model: {error}", RuntimeWarning, stacklevel=2)
+            return {}
+    found: dict[TrainConfig, Training] = {}
+    for config in configs:
+        found |= train_finite([config], device)
+    return found
+
+
+def train_batch(configs: Sequence[TrainConfig], device: str) -> dict[TrainConfig, Training]:
+    """Train models at once and see, on held-out episodes, whether they were done."""
+    if not configs:
+        return {}
+    group, held_out = Group(configs), _held_out_episodes(configs, device)
+    losses: dict[int, list[float]] = {}
+
+    def observe(step: int, weights: Tensor) -> None:
+        with torch.no_grad():
+            losses[step] = group.losses(weights, held_out)[0].tolist()
+
+    steps = configs[0].steps
+    late = max(1, int(LATE * steps))
+    with _precision(configs[0]):
+        models = train(configs, device=device, observe={late: observe, steps: observe})
+    found = {}
+    for i, (config, model) in enumerate(zip(configs, models, strict=True)):
+        gained = losses[steps][i] - losses[late][i]
+        slope = gained / math.log(steps / late) if steps > late else 0.0
+        found[config] = Training(model, losses[steps][i], slope)
+    return found
+
+
+@contextmanager
+def _precision(config: TrainConfig) -> Iterator[None]:
+    """Encoders are mostly products of matrices, which can do with TF32 on a GPU."""
+    before = torch.get_float32_matmul_precision()
+    encoder = getattr(config.model, "head", "encoder") == "encoder"
+    torch.set_float32_matmul_precision("high" if encoder else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _held_out_episodes(configs: Sequence[TrainConfig], device: str) -> Episode:
+    """Episodes for every model from where it is trained, in a stream of their own."""
+    drawn = []
+    for config in configs:
+        data = replace(config.episodes_config(), episodes=0)
+        middle = sorted(config.labels)[len(config.labels) // 2]
+        # As many for one source as for four: models trained at once share a shape.
+        count = min(HELD_OUT, max(8, config.steps * config.batch // 40 * 4))
+        each = [
+            EpisodeStream(
+                replace(data, sources=(source,)).build(),
+                count // len(data.sources),
+                config.seed,
+                "held-out",
+                device,
+            ).at(0, middle)
+            for source in data.sources
+        ]
+        drawn.append(Episode.concat(each))
+    return stacked(drawn)
+
+
+def row_of(spec: Spec, trained: Sequence[Training], device: str) -> dict[str, Any]:
+    """Measure a spec; the row says what it is of, and where and how it came about."""
+    began = time.perf_counter()
+    measured = spec.measure([training.model for training in trained], device)
+    row = {"key": spec.key, "spec": spec.describe(), **measured}
+    if trained:
+        row["episodes_seen"] = sum(c.steps * c.batch for c in spec.trainings)
+        row["held_out_loss"] = [round(t.held_out, 5) for t in trained]
+        row["slope"] = [round(t.slope, 5) for t in trained]
+        row["undertrained"] = any(t.undertrained for t in trained)
+    row["seconds"] = round(time.perf_counter() - began, 3)
+    return row | _made_with(device if trained else "cpu")
+
+
+@cache
+def _made_with(device: str) -> dict[str, str]:
+    """Hardware and versions, for a person who wonders about a number."""
+    cuda = device.startswith("cuda")
+    name = torch.cuda.get_device_name() if cuda else f"{platform.machine()} CPU"
+    return {
+        "device": name,
+        "torch": torch.__version__,
+        "version": __version__,
+        "commit": commit(),
+    }
+
+
+@cache
+def commit() -> str:
+    """The commit of the code, where it lies in a checkout."""
+    here = Path(__file__).parent
+    asked = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(
+            asked, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("ICSSL_COMMIT", "unknown")

@@ -1,0 +1,104 @@
+"""Artefacts ``overview``, ``manifolds`` and ``image-grid``: pictures that need no run."""
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+from icssl.data.sources import DataConfig
+from icssl.data.stream import EpisodeStream
+from icssl.experiments.render import Item, save_picture
+from icssl.paper.artefact import Artefact, Rows, no_specs
+from icssl.paper.profiles import Profile
+from icssl.paper.runs import SURFACES
+from icssl.plots import COLOURS, image_grid, scatter_points
+
+BOXES = (
+    ("n points,\nm of them labelled", "x, y"),
+    ("Stage 1\nRBF attention", "graph Laplacian R"),
+    ("Stage 2\nlinear attention", "eigenmap phi"),
+    ("Stage 3\ndescent on the labels", "f"),
+    ("softmax", "class of every point"),
+)
+
+
+def draw_overview(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
+    """The architecture: three stages in a row, what passes between them, one episode."""
+    figure = Figure(figsize=(12, 3.4), layout="constrained")
+    axes, cloud = figure.subplots(1, 2, width_ratios=[4, 1])
+    axes.axis("off")
+    axes.set(xlim=(0, len(BOXES)), ylim=(0, 1))
+    for i, (name, passes) in enumerate(BOXES):
+        _box(axes, i, name, passes)
+    episode = EpisodeStream(DataConfig(("swiss_roll",)).build(), 1, 3).at(0, 6)
+    x, y, labelled = (t[0].numpy() for t in (episode.x, episode.y, episode.labelled))
+    scatter_points(cloud, x[:, :2], y, labelled)
+    cloud.set_title("an episode; stars have a label", fontsize=9)
+    return [save_picture(figure, "The model and its input", folder / "overview")]
+
+
+def _box(axes: Any, place: int, name: str, passes: str) -> None:
+    colour = COLOURS[place % len(COLOURS)]
+    shape = FancyBboxPatch(
+        (place + 0.08, 0.4),
+        0.76,
+        0.35,
+        boxstyle="round,pad=0.02",
+        facecolor=colour,
+        alpha=0.25,
+        edgecolor=colour,
+    )
+    axes.add_patch(shape)
+    axes.text(place + 0.46, 0.575, name, ha="center", va="center", fontsize=9)
+    axes.text(place + 0.46, 0.27, passes, ha="center", va="center", fontsize=8)
+    if place:
+        arrow = {"arrowstyle": "->", "color": "black"}
+        axes.annotate("", (place + 0.05, 0.575), (place - 0.12, 0.575), arrowprops=arrow)
+
+
+def draw_manifolds(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
+    """One episode of each of the five manifolds, coloured by class."""
+    figure = Figure(figsize=(14, 3.2), layout="constrained")
+    for i, source in enumerate(SURFACES):
+        axes = figure.add_subplot(1, len(SURFACES), i + 1, projection="3d")
+        episode = EpisodeStream(DataConfig((source,), n=400).build(), 1, 1).at(0, 3)
+        x, y, labelled = (t[0].numpy() for t in (episode.x, episode.y, episode.labelled))
+        scatter_points(axes, x, y, labelled)
+        axes.set_aspect("equal")
+        axes.set_title(source.replace("_", " "), fontsize=10)
+    return [save_picture(figure, "The five manifolds", folder / "manifolds")]
+
+
+def draw_image_grid(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
+    """All frames of one path of the shipped generator, in order."""
+    episode = EpisodeStream(DataConfig(("images",)).build(), 1, 0).at(0, 10)
+    order = episode.y[0].argsort(stable=True)
+    x, y, labelled = (t[0][order].numpy() for t in (episode.x, episode.y, episode.labelled))
+    title = "A path between two latents, first half and second half"
+    return [save_picture(image_grid(x, y, labelled), title, folder / "image-grid")]
+
+
+OVERVIEW = Artefact(
+    "overview",
+    "Overview of the model",
+    "Three stages: a representation of each point from all of them, then gradient descent "
+    "on the few labels.",
+    no_specs,
+    draw_overview,
+)
+MANIFOLDS = Artefact(
+    "manifolds",
+    "The synthetic manifolds",
+    "Sphere, cylinder, cone, Swiss roll and flat torus; colours are the two classes.",
+    no_specs,
+    draw_manifolds,
+)
+IMAGE_GRID = Artefact(
+    "image-grid",
+    "An image manifold",
+    "A hundred frames between two latents; ours are of the shipped generator, a stand-in "
+    "for Stable Diffusion. Frames are shown half by half; within a half in no order.",
+    no_specs,
+    draw_image_grid,
+)

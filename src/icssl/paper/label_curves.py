@@ -1,0 +1,152 @@
+"""Artefact ``label-curves``: accuracy against the number of labels, every method."""
+
+from pathlib import Path
+
+from icssl.baselines import BASELINES
+from icssl.experiments.render import Item, Table, save_picture
+from icssl.paper.artefact import Artefact, Cell, Rows, Specs
+from icssl.paper.profiles import Profile
+from icssl.paper.runs import (
+    ENCODERS,
+    KERNELS,
+    SURFACES,
+    classical,
+    has_ceiling,
+    others,
+    scores,
+    title_of,
+    trainings,
+)
+from icssl.paper.tables import LEGEND, accuracy_text, against_svc, compared, draw_curves
+
+SOURCES = (*SURFACES, "product")
+HEADS = ("e2e_icl", "e2e_wide", "eig_icl", "orig_icl")
+COLUMNS = [(method, kernel) for method in HEADS for kernel in KERNELS]
+COLUMNS += [(method, "") for method in ENCODERS]
+OUTSIDE = [("e2e_icl", "rbf"), ("orig_icl", "rbf"), ("e2e_encoder", "")]
+OURS = ("e2e_encoder", "")
+# The paper's own model is another method here, as are all that are not ours.
+RIVALS = [column for column in COLUMNS if column != OURS]
+RIVALS += [(method, "") for method in BASELINES if method != "bayes_ceiling"]
+FEW = (3, 10)
+SHOWN = ("svc_rbf", "label_spreading", "eig_lr", "orig_rbf_lr", "bayes_ceiling")
+
+
+def budgets_of(profile: Profile, source: str) -> tuple[int, ...]:
+    """Labels of the curve of a source."""
+    return profile.product_budgets if source == "product" else profile.budgets
+
+
+def specs(profile: Profile) -> Specs:
+    """In distribution, everything; out of distribution, the cylinder."""
+    found: Specs = {}
+    for source in SOURCES:
+        for method, kernel in COLUMNS:
+            trained = trainings(profile, method, (source,), kernel=kernel)
+            for labels in budgets_of(profile, source):
+                cell = Cell(source, labels, method, kernel)
+                found[cell] = scores(profile, cell, trained)
+        found |= classical(profile, source, budgets_of(profile, source))
+    for method, kernel in OUTSIDE:
+        trained = trainings(profile, method, others("cylinder"), kernel=kernel)
+        for labels in profile.budgets:
+            cell = Cell("cylinder", labels, method, kernel, "ood")
+            found[cell] = scores(profile, cell, trained)
+    return found
+
+
+def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
+    """A figure a kernel, the cylinder out of distribution, and a table a source."""
+    items: list[Item] = []
+    for kernel in KERNELS:
+        panels = [
+            (source.replace("_", " "), _curve(profile, source, kernel))
+            for source in SOURCES
+        ]
+        figure = draw_curves(rows, panels, "labelled points of 100")
+        title = f"Accuracy against labels, {kernel} kernel"
+        items.append(save_picture(figure, title, folder / f"label-curves-{kernel}"))
+    outside = [
+        cell._replace(setting=setting)
+        for method, kernel in OUTSIDE
+        for setting in ("id", "ood")
+        for cell in [Cell("cylinder", m, method, kernel) for m in profile.budgets]
+    ]
+    figure = draw_curves(rows, [("cylinder", outside)], "labelled points of 100")
+    title = "The cylinder, trained on it and on the other four"
+    items.append(save_picture(figure, title, folder / "label-curves-ood"))
+    items.append(best_table(profile, rows))
+    return [*items, *(table(profile, rows, source) for source in SOURCES)]
+
+
+def best_table(profile: Profile, rows: Rows) -> Table:
+    """Our best model beside the best of all others, and the ceiling, with few labels."""
+    lines = []
+    for source in SOURCES:
+        for labels in FEW:
+            cell = Cell(source, labels, *OURS)
+            rivals = [Cell(source, labels, method, k) for method, k in RIVALS]
+            known = [other for other in rivals if other in rows]
+            if cell not in rows or not known:
+                continue
+            best = max(known, key=lambda c: rows[c]["metrics"]["accuracy"]["mean"])
+            found = compared(rows, cell, best)
+            assert found is not None  # both are there
+            apart = found.difference
+            ceiling = rows.get(Cell(source, labels, "bayes_ceiling"))
+            lines.append(
+                (
+                    source.replace("_", " "),
+                    str(labels),
+                    accuracy_text(rows[cell]),
+                    f"{title_of(best)}, {accuracy_text(rows[best])}",
+                    f"{apart.mean:+.3f} ± {apart.half_width:.3f} ({found.verdict})",
+                    accuracy_text(ceiling),
+                )
+            )
+    header = ("source", "labels", title_of(Cell("", 0, *OURS)), "best other method")
+    notes = ("The difference is ours minus the other's, paired over episodes.",)
+    columns = (*header, "difference", "Bayes ceiling")
+    return Table(
+        "Few labels: our best model and the best other", columns, tuple(lines), notes
+    )
+
+
+def _curve(profile: Profile, source: str, kernel: str) -> list[Cell]:
+    columns = [(method, kernel) for method in HEADS] + [
+        (m, "") for m in (*ENCODERS, *SHOWN)
+    ]
+    return [
+        Cell(source, labels, method, own)
+        for method, own in columns
+        for labels in budgets_of(profile, source)
+    ]
+
+
+def table(profile: Profile, rows: Rows, source: str) -> Table:
+    """Every method at every budget."""
+    budgets = budgets_of(profile, source)
+    columns = [*COLUMNS, *((method, "") for method in BASELINES)]
+    if not has_ceiling(source, "median"):
+        columns.remove(("bayes_ceiling", ""))
+    lines = []
+    for method, kernel in columns:
+        cells = [Cell(source, labels, method, kernel) for labels in budgets]
+        lines.append((title_of(cells[0]), *(accuracy_text(rows.get(c)) for c in cells)))
+    paper = [Cell(source, labels, "e2e_icl", "rbf") for labels in budgets]
+    best = [Cell(source, labels, *OURS) for labels in budgets]
+    notes = (against_svc(rows, paper), against_svc(rows, best), LEGEND)
+    header = ("method", *(f"{labels} labels" for labels in budgets))
+    return Table(source.replace("_", " "), header, tuple(lines), notes)
+
+
+ARTEFACT = Artefact(
+    "label-curves",
+    "Accuracy against the share of labels",
+    "On the cylinder E2E is above every other method at every share of labels, 5 to 7 "
+    "points above Eig+ICL, and reaches about 90% from 25% labels on; trained on the other "
+    "four manifolds it is 3 to 5 points better still. On the product it is 8 to 10 points "
+    "above Eig+ICL.",
+    specs,
+    draw,
+)

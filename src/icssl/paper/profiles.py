@@ -1,0 +1,97 @@
+"""Profiles: how much of everything a run of the suite does."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Sizes that all artefacts share.
+
+    Parameters
+    ----------
+    name : str
+    note : str
+        Stands on every page that is made from it.
+    seeds, runs : int
+        Models of every trained method; of every column of the ablation.
+    steps, batch : int
+        Of training a model with a descent head.
+    encoder_steps : int
+        Of training an encoder head or the Transformer baseline.
+    product_steps : int
+        Of an encoder head or the Transformer baseline on the product.
+    eigenvector_episodes : int
+        Different episodes with ground truth that Eig+ICL is trained on.
+    image_episodes : int
+        Different image manifolds that models are trained on.
+    episodes, tuning : int
+        Test episodes, and training episodes on which classical methods are tuned.
+    budgets : tuple of int
+        Labels of the curves of surfaces.
+    product_budgets : tuple of int
+        Labels on the product: those of the paper's ablation.
+    sizes : tuple of int
+        Different training episodes of the curves on features.
+    iterations : int
+        Of the constructed model.
+    """
+
+    name: str
+    note: str
+    seeds: int
+    runs: int
+    steps: int
+    batch: int
+    encoder_steps: int
+    product_steps: int
+    eigenvector_episodes: int
+    image_episodes: int
+    episodes: int
+    tuning: int
+    budgets: tuple[int, ...]
+    product_budgets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    iterations: int
+
+
+PROFILES = {
+    "quick": Profile(
+        name="quick",
+        note=(
+            "Profile quick: models have seen a few hundred episodes and were tested on a "
+            "few dozen. It shows that everything runs, and supports no conclusion."
+        ),
+        seeds=1,
+        runs=2,
+        steps=20,
+        batch=16,
+        encoder_steps=20,
+        product_steps=20,
+        eigenvector_episodes=64,
+        image_episodes=24,
+        episodes=24,
+        tuning=12,
+        budgets=(3, 10, 21, 39),
+        product_budgets=(3, 20, 40),
+        sizes=(100, 1200),
+        iterations=300,
+    ),
+    "full": Profile(
+        name="full",
+        note="Profile full: three seeds and the paper's sizes.",
+        seeds=3,
+        runs=10,
+        steps=500,
+        batch=128,
+        encoder_steps=1000,
+        product_steps=4000,
+        eigenvector_episodes=2000,
+        image_episodes=1000,
+        episodes=500,
+        tuning=200,
+        budgets=(3, 5, 10, 15, 21, 25, 39, 60, 80),
+        product_budgets=(3, 5, 10, 15, 20, 40, 80),
+        sizes=(100, 300, 600, 1200, 2500, 5000),
+        iterations=3000,
+    ),
+}
