@@ -37,6 +37,7 @@ ROOT = Path(__file__).parents[1]
 TOY = Profile(
     name="toy",
     note="Profile toy: nothing at all was learned.",
+    judges=True,
     seeds=1,
     runs=2,
     steps=1,
@@ -706,6 +707,14 @@ def test_the_report_before_anything_was_run_says_so(tmp_path, monkeypatch):
     for name in ARTEFACTS:
         assert ": nothing at all was learned. 0 of" in (tmp_path / f"{name}.md").read_text()
     assert set(verdicts_of(pages[1]).values()) == {claims.NO_ROWS}
+
+
+def test_a_profile_that_is_too_small_judges_nothing(tmp_path):
+    """Whatever its rows say, or were there none."""
+    store = Store(tmp_path / "rows.jsonl")
+    table = claims.claims_table(PROFILES["quick"], store)
+    assert {row[-1] for row in table.rows} == {claims.TOO_SMALL}
+    assert {row[-1] for row in claims.claims_table(TOY, store).rows} == {claims.NO_ROWS}
 
 
 # --- The command line

@@ -85,11 +85,12 @@ def neighbour_scaled(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
     unit = x / size.where(size > 0, 1)
     neighbour = min(NEIGHBOUR, x.shape[-2] - 1) + 1  # the point itself comes first
     rows_at_once = max(1, _DISTANCES_AT_ONCE // (len(x) * x.shape[-2]))
+    points = in_few_coordinates(unit.detach())
     distances = [
-        squared_distances(rows, unit.detach())
+        squared_distances(rows, points)
         .topk(neighbour, dim=-1, largest=False)
         .values[..., -1]
-        for rows in unit.detach().split(rows_at_once, dim=-2)
+        for rows in points.split(rows_at_once, dim=-2)
     ]
     # Sorted, since torch's median is not deterministic on a GPU.
     ordered = torch.cat(distances, dim=-1).sort(dim=-1).values

@@ -19,6 +19,7 @@ from icssl.paper.tables import compared
 HOLDS, IN_PART, NOT = "holds", "holds in part", "does not hold"
 UNTESTED, UNDERTRAINED = "cannot be tested here", "no verdict: undertrained"
 NO_ROWS = "no verdict: rows are missing"
+TOO_SMALL = "no verdict: the profile is too small"
 
 Evidence = Mapping[str, Rows]
 
@@ -425,7 +426,8 @@ def claims_table(profile: Profile, store: Store) -> Table:
     lines = []
     for claim in CLAIMS:
         finding = claim.judge(profile, found)
-        lines.append((claim.says, finding.ours, finding.majority, finding.verdict))
+        verdict = finding.verdict if profile.judges else TOO_SMALL
+        lines.append((claim.says, finding.ours, finding.majority, verdict))
     header = ("the paper says", "we find", "largest class", "verdict")
     return Table("Claims and verdicts", header, tuple(lines), (profile.note, RULES))
 

@@ -34,7 +34,7 @@ def trained_on(
     profile: Profile, method: str, kernel: str, size: int, labels: int
 ) -> tuple[TrainConfig, ...]:
     """Models that see so many different episodes, with this number of labels."""
-    overrides = ["batch=32"]
+    overrides = [f"batch={min(32, profile.batch)}"]  # small sets need no large batches
     if method == "transformer":
         overrides.append(f"model.d={DIMENSIONS[source()]}")
     return trainings(
@@ -97,7 +97,7 @@ def value(rows: Rows, cell: Cell, measure: str) -> tuple[float, float] | None:
 
 
 def _figure(profile: Profile, rows: Rows, labels: int) -> Figure:
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    figure = Figure(figsize=(12, 4), layout="constrained")
     for axes, (measure, title) in zip(figure.subplots(1, 3), MEASURES.items(), strict=True):
         for colour, (method, kernel) in zip(COLOURS, METHODS, strict=False):
             points = [
@@ -112,8 +112,9 @@ def _figure(profile: Profile, rows: Rows, labels: int) -> Figure:
                 axes.errorbar(x, y, yerr=error, color=colour, label=name, **style)
         axes.set(xscale="log", xlabel="different training episodes", ylabel=title)
         axes.grid(alpha=0.3)
-    if figure.axes[0].get_legend_handles_labels()[0]:
-        figure.axes[0].legend(fontsize=8)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8)
     figure.suptitle(f"{_data()}, {labels} labels of 100", fontsize=10)
     return figure
 

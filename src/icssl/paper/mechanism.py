@@ -62,6 +62,7 @@ def _angles(row: Row) -> Figure:
             steps = range(1, len(found[kind]) + 1)
             axes.plot(steps, found[kind], "o-", color=COLOURS[seed], label=f"seed {seed}")
         axes.set(xlabel="layer, loops counted", ylabel="largest principal angle (rad)")
+        axes.set_ylim(0, 1.6)  # a right angle is 1.57
         axes.set_title(title, fontsize=10)
         axes.grid(alpha=0.3)
     figure.axes[0].legend(fontsize=8)

@@ -12,6 +12,8 @@ class Profile:
     name : str
     note : str
         Stands on every page that is made from it.
+    judges : bool
+        Whether its rows support verdicts on claims.
     seeds, runs : int
         Models of every trained method; of every column of the ablation.
     steps, batch : int
@@ -38,6 +40,7 @@ class Profile:
 
     name: str
     note: str
+    judges: bool
     seeds: int
     runs: int
     steps: int
@@ -61,12 +64,13 @@ PROFILES = {
             "Profile quick: models have seen a few hundred episodes and were tested on a "
             "few dozen. It shows that everything runs, and supports no conclusion."
         ),
+        judges=False,
         seeds=1,
         runs=2,
-        steps=20,
+        steps=12,
         batch=16,
-        encoder_steps=20,
-        product_steps=20,
+        encoder_steps=12,
+        product_steps=12,
         eigenvector_episodes=64,
         image_episodes=24,
         episodes=24,
@@ -79,6 +83,7 @@ PROFILES = {
     "full": Profile(
         name="full",
         note="Profile full: three seeds and the paper's sizes.",
+        judges=True,
         seeds=3,
         runs=10,
         steps=500,
