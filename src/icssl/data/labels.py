@@ -82,3 +82,23 @@ def choose_labelled(
             score = score.scatter_add(1, first, raised)
     highest = score.topk(count, dim=1).indices
     return torch.zeros_like(y, dtype=torch.bool).scatter(1, highest, True)
+
+
+def choose_per_class(
+    y: Int[Tensor, "b n"], per_class: int, n_classes: int, *, generator: Generator
+) -> Bool[Tensor, "b n"]:
+    """Which points are labelled: so many of every class, or all that it has.
+
+    Examples
+    --------
+    >>> y = torch.tensor([[0, 0, 0, 1, 1, 2]])
+    >>> choose_per_class(y, 1, 3, generator=torch.Generator()).sum().item()
+    3
+    """
+    score = torch.rand(y.shape, generator=generator, device=y.device)
+    order = (y + score).argsort(dim=1)  # class by class, in a random order within each
+    classes = y.gather(1, order)
+    counts = torch.nn.functional.one_hot(y, n_classes).sum(dim=1)
+    before = counts.cumsum(dim=1) - counts  # points of the classes before
+    place = torch.arange(y.shape[1], device=y.device) - before.gather(1, classes)
+    return torch.zeros_like(y, dtype=torch.bool).scatter(1, order, place < per_class)
