@@ -585,12 +585,17 @@ def test_alignment_is_that_of_the_representations(staged, episode, sides):
     assert spec.trainings == tuple(side for side in pair if side != EIG)
     models = {STAGED: staged, FIRST: other}
     found = spec.measure([models[c] for c in spec.trainings], "cpu")["measures"]
-    first, second = (features[side] for side in pair)
+    hidden = [~row for row in episode.labelled]
+    first, second = (
+        torch.stack([f[h] for f, h in zip(features[side], hidden, strict=True)])
+        for side in pair
+    )
+    y = torch.stack([row[h] for row, h in zip(episode.y, hidden, strict=True)])
     for name, align in ALIGNMENTS.items():
         values = align(first, second)
         assert found[name]["mean"] == pytest.approx(values.mean().item(), abs=1e-5)
     for name, side in (("separation_first", first), ("separation_second", second)):
-        wanted = separation_score(side, episode.y).mean().item()
+        wanted = separation_score(side, y).mean().item()
         assert found[name]["mean"] == pytest.approx(wanted, abs=1e-5)
     assert found["separation_first"] != found["separation_second"]
 

@@ -54,7 +54,7 @@ def test_classes_can_be_learned_from_the_columns(kind):
     """Some model that knows half of the rows is far above chance on the other half."""
     spec = TaskSpec(points=(400, 400), columns=(6, 6), classes=(3, 3), kinds=(kind,))
     gains = []
-    for step in range(6):
+    for step in range(12):
         episode = draw(spec, step, b=1)
         x, y = episode.x[0].numpy(), episode.y[0].numpy()
         models = [
@@ -65,7 +65,7 @@ def test_classes_can_be_learned_from_the_columns(kind):
         best = max(model.fit(x[::2], y[::2]).score(x[1::2], y[1::2]) for model in models)
         share = torch.bincount(episode.y[0], minlength=3).max().item() / 400
         gains.append((best - share) / (1 - share + 1e-9))
-    assert sum(gains) / len(gains) > 0.25
+    assert sum(gains) / len(gains) > 0.2
 
 
 def test_kinds_differ_in_which_model_learns_them():

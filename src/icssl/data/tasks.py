@@ -14,7 +14,8 @@ from torch import Generator, Tensor
 
 from icssl.data.labels import choose_per_class
 from icssl.episode import Episode
-from icssl.errors import check_at_least
+from icssl.errors import check_at_least, check_choice
+from icssl.random import generator_for
 
 _TINY = 1e-6
 
@@ -46,6 +47,10 @@ class TaskSpec:
             check_at_least(f"the smallest number of {name}", low, least)
             check_at_least(f"the largest number of {name}", high, low)
         check_at_least("labels_per_class", self.labels_per_class[0], 1)
+        check_at_least("the most labels a class", self.labels_per_class[1], 1)
+        check_at_least("most_numbers", self.most_numbers, 1)
+        for kind in self.kinds:
+            check_choice("kind of task", kind, KINDS)
 
     def draw(
         self,
@@ -78,7 +83,8 @@ class _Draws:
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
         # To take a single number from a GPU would be to wait for it.
-        self.single = Generator().manual_seed(generator.initial_seed())
+        # A stream of its own, lest they repeat the first of the tensors.
+        self.single = generator_for(generator.initial_seed() % 2**31, "tasks")
 
     def between(self, low: float, high: float) -> float:
         return low + (high - low) * float(torch.rand((), generator=self.single))
@@ -238,10 +244,10 @@ def spoiled(draws: _Draws, x: Tensor) -> Tensor:
     d = x.shape[-1]
     some = max(1, d // draws.whole(2, 4))
     x = x + draws.log_between(0.005, 0.3) * draws.normal(*x.shape)
-    if draws.chance(0.3):  # useless
+    if d > 1 and draws.chance(0.3):  # useless
         x = torch.cat([x[..., some:], draws.normal(*x.shape[:-1], some)], dim=-1)[..., :d]
-    if draws.chance(0.2):  # repeated
-        x = torch.cat([x[..., some:], x[..., :some].flip(-1)], dim=-1)
+    if d > 1 and draws.chance(0.2):  # repeated, in place of others
+        x = torch.cat([x[..., some:], x[..., some:].flip(-1)], dim=-1)[..., :d]
     if draws.chance(0.3):  # skewed, or with heavy tails
         x = x.sign() * x.abs() ** draws.between(0.5, 2.5)
     if draws.chance(0.3):  # in steps, as counts and codes are

@@ -29,6 +29,8 @@ EIG = "eig"
 class Alignment:
     """Two representations of the same test episodes: how alike, and how separated.
 
+    Of unlabelled points alone, since some models write the label into the others.
+
     Parameters
     ----------
     first, second : TrainConfig or "eig"
@@ -75,15 +77,17 @@ class Alignment:
         """The three alignments, and the separation of either side."""
         episode = _test_episodes(self, device)
         given = iter(models)
-        first, second = (
+        both = [
             _eigenvectors(episode)
             if side == EIG
             else next(given).to(device).features(episode)
             for side in (self.first, self.second)
-        )
+        ]
+        first, second = (_of_unlabelled(values, episode) for values in both)
+        y = _of_unlabelled(episode.y, episode)
         values = {name: align(first, second) for name, align in ALIGNMENTS.items()}
-        values["separation_first"] = separation_score(first, episode.y)
-        values["separation_second"] = separation_score(second, episode.y)
+        values["separation_first"] = separation_score(first, y)
+        values["separation_second"] = separation_score(second, y)
         return {"measures": {name: _estimate(each) for name, each in values.items()}}
 
 
@@ -153,6 +157,11 @@ def _test_episodes(spec: Alignment | Mechanism, device: str) -> Episode:
     # On the CPU, as for scores: the same episodes on every device.
     stream = EpisodeStream(data.build(), spec.episodes, spec.seed, "test")
     return stream.at(0, spec.labels).to(device)
+
+
+def _of_unlabelled(values: Tensor, episode: Episode) -> Tensor:
+    """Rows of the points without a label, of which every episode has as many."""
+    return values[~episode.labelled].unflatten(0, (len(episode), -1))
 
 
 def _eigenvectors(episode: Episode) -> Tensor:

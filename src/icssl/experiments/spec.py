@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icssl.baselines import Method
+from icssl.baselines import BASELINES, Method
 from icssl.data.sources import DataConfig
 from icssl.evaluation.evaluate import Row, evaluate
 from icssl.evaluation.methods import ModelMethod, methods_named, needed_truth
@@ -99,7 +99,14 @@ class Scores:
             "episodes": self.episodes,
             "seed": self.seed,
         }
-        return values if self.trainings else {**values, "tuning": self.tuning}
+        if self.trainings:
+            return values
+        # A classical method by its settings too: with other ones it is another method.
+        return {
+            **values,
+            "tuning": self.tuning,
+            "settings": repr(BASELINES.get(self.method)),
+        }
 
     def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
         """Metrics with intervals, the accuracy of every seed and of every episode."""

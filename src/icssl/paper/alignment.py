@@ -33,7 +33,7 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
     lines = []
     for pair, published in PUBLISHED.items():
         cell = Cell(
-            imagenet.source(), LABELS, "|".join(pair), "rbf", size=max(profile.sizes)
+            profile.features, LABELS, "|".join(pair), "rbf", size=max(profile.sizes)
         )
         row = rows.get(cell)
         line = [" and ".join(NAMES[side] for side in pair)]

@@ -55,8 +55,8 @@ def by_margin(
 ) -> Finding:
     """The first of each pair above the second, by at least so many points.
 
-    Holds if every difference lies above zero beyond its interval and reaches ``least``
-    within it; in part if some do.
+    A comparison is won if the difference lies above zero beyond its interval and is at
+    least ``least``. The claim holds if all are won, in part if half of them are.
     """
     differences, reached, used = [], 0, []
     for first, second in pairs:
@@ -66,10 +66,10 @@ def by_margin(
         difference = found.difference
         differences.append((first.labels, difference))
         used += [first, second]
-        reached += difference.low > 0 and difference.high >= least
+        reached += difference.low > 0 and difference.mean >= least
     verdict = _verdict(reached, len(pairs))
     text = ", ".join(f"{_points(d)} at {labels}" for labels, d in differences)
-    return _finding(rows, used, f"{words}{text}", verdict)
+    return _finding(rows, used, f"{words}{text}: {reached} of {len(pairs)}", verdict)
 
 
 def by_level(rows: Rows, cell: Cell, level: float) -> Finding:
@@ -86,7 +86,7 @@ def by_level(rows: Rows, cell: Cell, level: float) -> Finding:
 def _verdict(reached: int, of: int) -> str:
     if reached == of:
         return HOLDS
-    return IN_PART if reached else NOT
+    return IN_PART if 2 * reached >= of else NOT
 
 
 def _points(difference: Estimate) -> str:
@@ -176,10 +176,10 @@ def rbf_regression(profile: Profile, found: Evidence) -> Finding:
 
 
 def outside_cylinder(profile: Profile, found: Evidence) -> Finding:
-    """On the cylinder, trained on the other four at or above trained on it."""
+    """On the cylinder, trained on the other four 3 points above trained on it."""
     cells = _along("cylinder", profile.budgets, "e2e_icl")
     pairs = [(cell._replace(setting="ood"), cell) for cell in cells]
-    return by_margin(found["label-curves"], pairs)
+    return by_margin(found["label-curves"], pairs, 0.03)
 
 
 def outside_levels(profile: Profile, found: Evidence) -> Finding:
@@ -260,15 +260,15 @@ def few_labels(profile: Profile, found: Evidence) -> Finding:
     return _finding(rows, used, ", ".join(parts), _verdict(above, len(pairs)))
 
 
-def _on_features(labels: int, method: str, size: int) -> Cell:
+def _on_features(profile: Profile, labels: int, method: str, size: int) -> Cell:
     kernel = "" if method == "transformer" else "rbf"
-    return Cell(imagenet.source(), labels, method, kernel, size=size)
+    return Cell(profile.features, labels, method, kernel, size=size)
 
 
 def transition(profile: Profile, found: Evidence) -> Finding:
     """The baseline's largest gain between two sizes lies around 1,200, with separation."""
     rows, sizes = found["imagenet"], profile.sizes
-    cells = [_on_features(3, "transformer", size) for size in sizes]
+    cells = [_on_features(profile, 3, "transformer", size) for size in sizes]
     curves = [
         [imagenet.value(rows, cell, measure) for cell in cells]
         for measure in ("accuracy", "separation_second")
@@ -298,7 +298,9 @@ def small_and_large_data(profile: Profile, found: Evidence) -> Finding:
     rows, sizes = found["imagenet"], (min(profile.sizes), max(profile.sizes))
     verdicts, parts, used = [], [], []
     for size in sizes:
-        pair = [_on_features(3, method, size) for method in ("e2e_icl", "transformer")]
+        pair = [
+            _on_features(profile, 3, method, size) for method in ("e2e_icl", "transformer")
+        ]
         against = compared(rows, *pair)
         if against is None:
             return _missing()
@@ -312,8 +314,10 @@ def small_and_large_data(profile: Profile, found: Evidence) -> Finding:
 def above_eigenmaps(profile: Profile, found: Evidence) -> Finding:
     """E2E and the baseline above Eig+ICL on features, at the largest size."""
     size = max(profile.sizes)
-    eig = _on_features(3, "eig_icl", size)
-    pairs = [(_on_features(3, name, size), eig) for name in ("e2e_icl", "transformer")]
+    eig = _on_features(profile, 3, "eig_icl", size)
+    pairs = [
+        (_on_features(profile, 3, name, size), eig) for name in ("e2e_icl", "transformer")
+    ]
     return by_margin(found["imagenet"], pairs, words="E2E, then the baseline: ")
 
 
@@ -323,7 +327,7 @@ def alignment_grows(profile: Profile, found: Evidence) -> Finding:
     for pair in imagenet.PAIRS:
         ends = []
         for size in (min(profile.sizes), max(profile.sizes)):
-            cell = Cell(imagenet.source(), 3, "|".join(pair), "rbf", size=size)
+            cell = Cell(profile.features, 3, "|".join(pair), "rbf", size=size)
             if cell not in rows:
                 return _missing()
             ends.append(rows[cell]["measures"]["mutual_knn"])
@@ -433,11 +437,12 @@ def claims_table(profile: Profile, store: Store) -> Table:
 
 
 RULES = (
-    "A claim holds if every comparison it makes comes out beyond the paired 95% interval, "
-    "with the stated margin inside that interval; it holds in part if some do. Nothing is "
-    "corrected for the number of comparisons. Pictures are of the shipped generator and "
-    "features of CIFAR-10 or digits, stand-ins for Stable Diffusion and ImageNet100: a "
-    "verdict on them is about the method, not about the paper's own data."
+    "A claim holds if every comparison it makes comes out beyond the 95% interval and by "
+    "the stated margin, in part if at least half do. Intervals are over test episodes, for "
+    "these seeds, paired where both sides saw the same episodes, and not corrected for the "
+    "number of comparisons. Pictures are of the shipped generator and features of CIFAR-10 "
+    "or digits, stand-ins for Stable Diffusion and ImageNet100: a verdict on them is about "
+    "the method, not about the paper's own data."
 )
 
 
@@ -481,8 +486,9 @@ areas written out, r = 0.5 leaves the larger class with
 {shares}
 
 On the cylinder, of height 2 and area 4 pi, a disc loses r^3 / 3 beyond each edge on
-average. The published accuracies out of distribution on these three manifolds are these
-numbers, at 3, 21 and 39 labels alike: a rule that always names the larger class has them
-too. So every table here carries the share of the largest class and balanced accuracy, and
-the tables that judge use balanced classes.
+average. The published accuracies of E2E out of distribution on these three manifolds are
+these numbers at 21 and 39 labels, and within a point of them at 3: a rule that always names
+the larger class has them too. So tables of manifolds carry the share of the largest class,
+those in and out of distribution balanced accuracy as well, and the tables that judge use
+balanced classes.
 """

@@ -13,8 +13,7 @@ from icssl.paper.tables import LEGEND, accuracy_text
 from icssl.plots import COLOURS
 from icssl.training.config import TrainConfig
 
-FEATURES = Path("data/cifar10-efficientnet-lite0.npz")
-DIMENSIONS = {"digits": 64, str(FEATURES): 1280}
+DIMENSIONS = {"digits": 64}  # of other features: 1280
 BUDGETS = (3, 39)
 METHODS = (("e2e_icl", "rbf"), ("transformer", ""), ("orig_icl", "rbf"), ("eig_icl", "rbf"))
 PAIRS = (("e2e_icl", "transformer"), (EIG, "e2e_icl"), (EIG, "transformer"))
@@ -25,22 +24,17 @@ MEASURES = {
 }
 
 
-def source() -> str:
-    """CIFAR-10 features where they were fetched, scikit-learn's digits elsewhere."""
-    return str(FEATURES) if FEATURES.exists() else "digits"
-
-
 def trained_on(
     profile: Profile, method: str, kernel: str, size: int, labels: int
 ) -> tuple[TrainConfig, ...]:
     """Models that see so many different episodes, with this number of labels."""
     overrides = [f"batch={min(32, profile.batch)}"]  # small sets need no large batches
     if method == "transformer":
-        overrides.append(f"model.d={DIMENSIONS[source()]}")
+        overrides.append(f"model.d={DIMENSIONS.get(profile.features, 1280)}")
     return trainings(
         profile,
         method,
-        (source(),),
+        (profile.features,),
         kernel=kernel,
         size=size,
         labels=(labels,),
@@ -58,12 +52,12 @@ def specs(profile: Profile) -> Specs:
                 for method, kernel in METHODS
             }
             for method, kernel in METHODS:
-                cell = Cell(source(), labels, method, kernel, size=size)
+                cell = Cell(profile.features, labels, method, kernel, size=size)
                 found[cell] = scores(profile, cell, models[method])
             for pair in PAIRS:
-                cell = Cell(source(), labels, "|".join(pair), "rbf", size=size)
+                cell = Cell(profile.features, labels, "|".join(pair), "rbf", size=size)
                 sides = [EIG if side == EIG else models[side][0] for side in pair]
-                data = data_config(source())
+                data = data_config(profile.features)
                 found[cell] = Alignment(sides[0], sides[1], data, labels, profile.episodes)
     return found
 
@@ -73,14 +67,14 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
     items: list[Item] = []
     for labels in BUDGETS:
         figure = _figure(profile, rows, labels)
-        title = f"{_data()}, {labels} labels of 100"
+        title = f"{_data(profile)}, {labels} labels of 100"
         items.append(save_picture(figure, title, folder / f"imagenet-{labels}"))
         items.append(table(profile, rows, labels))
     return items
 
 
-def _data() -> str:
-    if source() == "digits":
+def _data(profile: Profile) -> str:
+    if profile.features == "digits":
         return "Digits (a stand-in for ImageNet100)"
     return "CIFAR-10 features (a stand-in for ImageNet100)"
 
@@ -103,7 +97,7 @@ def _figure(profile: Profile, rows: Rows, labels: int) -> Figure:
             points = [
                 (size, *found)
                 for size in profile.sizes
-                if (found := _at(rows, labels, method, kernel, size, measure))
+                if (found := _at(profile, rows, labels, method, kernel, size, measure))
             ]
             if points:
                 x, y, error = zip(*points, strict=True)
@@ -115,21 +109,29 @@ def _figure(profile: Profile, rows: Rows, labels: int) -> Figure:
     handles, names = figure.axes[0].get_legend_handles_labels()
     if handles:
         figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8)
-    figure.suptitle(f"{_data()}, {labels} labels of 100", fontsize=10)
+    figure.suptitle(f"{_data(profile)}, {labels} labels of 100", fontsize=10)
     return figure
 
 
 def _at(
-    rows: Rows, labels: int, method: str, kernel: str, size: int, measure: str
+    profile: Profile,
+    rows: Rows,
+    labels: int,
+    method: str,
+    kernel: str,
+    size: int,
+    measure: str,
 ) -> tuple[float, float] | None:
-    return value(rows, Cell(source(), labels, method, kernel, size=size), measure)
+    return value(rows, Cell(profile.features, labels, method, kernel, size=size), measure)
 
 
 def table(profile: Profile, rows: Rows, labels: int) -> Table:
     """Accuracy and separation at every size."""
     lines = []
     for method, kernel in METHODS:
-        cells = [Cell(source(), labels, method, kernel, size=s) for s in profile.sizes]
+        cells = [
+            Cell(profile.features, labels, method, kernel, size=s) for s in profile.sizes
+        ]
         name = title_of(cells[0]._replace(kernel=""))
         lines.append((name, *(accuracy_text(rows.get(cell)) for cell in cells)))
         found = [value(rows, cell, "separation_second") for cell in cells]
@@ -138,8 +140,8 @@ def table(profile: Profile, rows: Rows, labels: int) -> Table:
             lines.append((f"{name}, separation", *texts))
     header = ("method", *(f"{size:,} episodes" for size in profile.sizes))
     notes = (
-        f"{_data()}: two of its classes an episode, none of them seen in training. A "
-        '"dataset size" of the paper is read as a number of different training episodes.',
+        f"{_data(profile)}: two of its classes an episode, none of them seen in training. "
+        'A "dataset size" of the paper is read as a number of different training episodes.',
         LEGEND,
     )
     return Table(f"{labels} labels of 100", header, tuple(lines), notes)

@@ -32,6 +32,9 @@ class Profile:
         Labels of the curves of surfaces.
     product_budgets : tuple of int
         Labels on the product: those of the paper's ablation.
+    features : str
+        The table in place of ImageNet100: ``"digits"``, or the file that
+        ``scripts/fetch_cifar10_features.py`` makes.
     sizes : tuple of int
         Different training episodes of the curves on features.
     iterations : int
@@ -53,6 +56,7 @@ class Profile:
     tuning: int
     budgets: tuple[int, ...]
     product_budgets: tuple[int, ...]
+    features: str
     sizes: tuple[int, ...]
     iterations: int
 
@@ -77,6 +81,7 @@ PROFILES = {
         tuning=12,
         budgets=(3, 10, 21, 39),
         product_budgets=(3, 20, 40),
+        features="digits",
         sizes=(100, 1200),
         iterations=300,
     ),
@@ -96,6 +101,7 @@ PROFILES = {
         tuning=200,
         budgets=(3, 5, 10, 15, 21, 25, 39, 60, 80),
         product_budgets=(3, 5, 10, 15, 20, 40, 80),
+        features="data/cifar10-efficientnet-lite0.npz",
         sizes=(100, 300, 600, 1200, 2500, 5000),
         iterations=3000,
     ),
