@@ -364,6 +364,15 @@ def test_models_of_the_runner_are_those_of_train():
     )
 
 
+def test_every_run_that_adds_rows_says_how_long_it_took(store):
+    run_missing(specs()[-2:], store)
+    run_missing(specs()[-2:], store)  # nothing to do, nothing to say
+    run_missing(specs()[-3:], store)
+    lines = [json.loads(line) for line in runner.runs_file(store).read_text().splitlines()]
+    assert [line["rows"] for line in lines] == [2, 1]
+    assert all(line["seconds"] > 0 and line["device"] for line in lines)
+
+
 def test_a_model_that_does_not_stay_finite_costs_its_own_rows_alone(store, monkeypatch):
     """In a batch of two, the other one is trained and measured all the same."""
     # The rate may differ within a batch, what the gradient is clipped to may not.

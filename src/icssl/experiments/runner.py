@@ -1,5 +1,6 @@
 """Run what is missing: models of one architecture are trained at once, then measured."""
 
+import json
 import math
 import os
 import platform
@@ -98,7 +99,8 @@ def run_missing(
 ) -> int:
     """Run every spec whose row is not in the store, and return how many rows were added.
 
-    Rows are stored one by one, so that a run that was stopped goes on where it was.
+    Rows are stored one by one, so that a run that was stopped goes on where it was. How
+    long it took, and on what, is added to :func:`runs_file`.
 
     Parameters
     ----------
@@ -112,6 +114,31 @@ def run_missing(
         Is told before every piece of work.
     """
     batches = batches_of([s for s in specs if s.key not in store], device)
+    before, began = len(store), time.perf_counter()
+    try:
+        _run_batches(batches, store, device, minutes, report)
+    finally:
+        added = len(store) - before
+        if added:
+            seconds = round(time.perf_counter() - began, 3)
+            line = {"rows": added, "seconds": seconds, **_made_with(device)}
+            with runs_file(store).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+    return added
+
+
+def runs_file(store: Store) -> Path:
+    """Beside the rows: a line for every run that added some."""
+    return store.path.with_name("runs.jsonl")
+
+
+def _run_batches(
+    batches: Sequence[Batch],
+    store: Store,
+    device: str,
+    minutes: float | None,
+    report: Callable[[Progress], None],
+) -> None:
     total, before = sum(len(batch.specs) for batch in batches), len(store)
     work, spent, began = sum(batch.cost for batch in batches), 0.0, time.perf_counter()
     trained: dict[TrainConfig, Training] = {}
@@ -130,7 +157,6 @@ def run_missing(
         }
         trained = {config: kept for config, kept in trained.items() if config in later}
         spent += batch.cost
-    return len(store) - before
 
 
 def batches_of(specs: Sequence[Spec], device: str) -> list[Batch]:

@@ -117,6 +117,8 @@ def _first_line(rows: Rows, labels: int) -> str:
             (ahead if found.verdict == "ahead" else behind).append(four)
     if not ahead and not behind:
         return "Not compared with the tuned SVC yet."
+    if len(ahead) + len(behind) < len(SETS):
+        return f"Compared with the tuned SVC for {len(ahead) + len(behind)} sets only."
     if behind:
         return (
             f"Trained on surfaces, Orig+E2E-ICL does not beat the tuned RBF-SVC for "

@@ -1,10 +1,12 @@
 """All artefacts and verdicts on one HTML page."""
 
 import html
+import json
 from collections import Counter
 from pathlib import Path
 
 from icssl.experiments.render import Item
+from icssl.experiments.runner import runs_file
 from icssl.experiments.store import Store
 from icssl.files import replacing
 from icssl.paper.claims import claims_markdown, claims_table
@@ -62,4 +64,17 @@ def provenance(profile: Profile, store: Store) -> str:
         for row in rows
     )
     origins = "; ".join(f"{count} on {origin}" for origin, count in made.most_common())
-    return f"{len(rows)} of {len(specs)} rows: {origins or 'none yet'}."
+    return f"{len(rows)} of {len(specs)} rows: {origins or 'none yet'}.{_wall_time(store)}"
+
+
+def _wall_time(store: Store) -> str:
+    """How long the runs took that made the rows, by device."""
+    path = runs_file(store)
+    if not path.exists():
+        return ""
+    seconds: Counter[str] = Counter()
+    for line in path.read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        seconds[run["device"]] += run["seconds"]
+    parts = [f"{total / 60:.1f} minutes on {name}" for name, total in seconds.items()]
+    return f" Wall time: {', '.join(parts)}."
