@@ -528,6 +528,15 @@ def test_modes_of_a_gpu_equal_eager(device, mode, models):
     assert_same_run(run_of(configs, mode, device), run_of(configs, device=device))
 
 
+def test_a_graph_takes_more_coordinates_than_points(device):
+    """What is done to such points is part of the graph of a step."""
+    if device == "cpu":
+        pytest.skip("CUDA graphs are of a GPU")
+    overrides = ["data.sources=product", "data.n=12", "labels=[3, 5]", "steps=5", "batch=4"]
+    configs = [load_config("e2e_icl", [*overrides, f"seed={seed}"]) for seed in range(2)]
+    assert_same_run(run_of(configs, "graph", device), run_of(configs, device=device))
+
+
 # In a process of its own: the compiler cannot look into what checks shapes in tests. The
 # smallest of models, for every kernel takes a second or two to compile.
 COMPILED = """
