@@ -749,11 +749,19 @@ class CtrlC(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.fixture
+def usual_ctrl_c():
+    """As in a terminal: where tests run in the background, the signal is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 COPIES_OF_A_STEP = 7  # four of the optimiser's state, and loss, accuracy and length
 
 
 @pytest.mark.parametrize("copy", range(1, COPIES_OF_A_STEP + 1))
-def test_ctrl_c_in_the_midst_of_a_step_saves_no_half_step(tmp_path, copy):
+def test_ctrl_c_in_the_midst_of_a_step_saves_no_half_step(tmp_path, copy, usual_ctrl_c):
     config = toy_config("orig_icl")
     train([config], output=tmp_path / "whole")
     with CtrlC(2 * COPIES_OF_A_STEP + copy), pytest.raises(KeyboardInterrupt):
@@ -765,7 +773,7 @@ def test_ctrl_c_in_the_midst_of_a_step_saves_no_half_step(tmp_path, copy):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_second_ctrl_c_stops_at_once_and_saves_nothing(tmp_path):
+def test_a_second_ctrl_c_stops_at_once_and_saves_nothing(tmp_path, usual_ctrl_c):
     first = 2 * COPIES_OF_A_STEP + 1
     with CtrlC(first, first + 1), pytest.raises(KeyboardInterrupt):
         train([toy_config("orig_icl")], output=tmp_path / "run")
