@@ -26,7 +26,8 @@ from icssl.experiments.spec import Scores
 from icssl.experiments.store import Store
 from icssl.paper import claims, id_ood, image_transfer
 from icssl.paper.artefact import Cell, published
-from icssl.paper.claims import CLAIMS, by_level, by_margin, imbalance
+from icssl.paper.claims import CLAIMS, by_level, by_margin
+from icssl.paper.imbalance import imbalance
 from icssl.paper.profiles import PROFILES, Profile
 from icssl.paper.registry import ARTEFACTS, all_specs, render, rows_of
 from icssl.paper.report import write_report

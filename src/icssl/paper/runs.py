@@ -13,7 +13,6 @@ from icssl.training.config import TrainConfig, load_config
 SURFACES = ("sphere", "cylinder", "torus", "swiss_roll", "cone")
 KERNELS = ("rbf", "linear")
 LABELS = (3, 5, 10, 15, 21, 30, 39, 60, 80)  # budgets that models are trained with
-DESCENT = ("e2e_icl", "e2e_wide", "eig_icl", "orig_icl", "lap_linear", "lap_pe_1layer")
 ENCODERS = ("e2e_encoder", "transformer")
 REFERENCES = ("svc_rbf", "bayes_ceiling")
 
