@@ -356,6 +356,39 @@ def test_an_interrupted_run_keeps_its_rows_and_goes_on(store, tmp_path, stop):
     assert {row["key"]: without_time(row) for row in Store(store.path)} == wanted
 
 
+def test_classical_methods_in_processes_of_their_own_give_the_same_rows(store, tmp_path):
+    run_missing(specs(), store, workers=2)
+    alone = Store(tmp_path / "alone.jsonl")
+    run_missing(specs(), alone)
+    wanted = {row["key"]: without_time(row) for row in alone}
+    assert {row["key"]: without_time(row) for row in store} == wanted
+    assert run_missing(specs(), store, workers=2) == 0
+
+
+def test_what_other_processes_had_begun_is_stored_when_a_run_is_interrupted(store):
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_missing(specs(), store, workers=1, report=interrupt)
+    kept = Store(store.path)
+    before = len(kept)
+    assert all(not row["spec"]["trainings"] for row in kept)
+    assert run_missing(specs(), kept, workers=1) == len(specs()) - before
+
+
+def test_without_time_no_other_process_is_started(store, monkeypatch):
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", pytest.fail)
+    assert run_missing(specs(), store, workers=2, minutes=0) == 0
+
+
+def test_an_error_in_another_process_is_raised_here(store):
+    broken = Scores("no_such_method", SPHERE, 3, (), **FEW)
+    with pytest.raises((KeyError, ValueError), match="no_such_method"):
+        run_missing([broken], store, workers=1)
+    assert len(store) == 0
+
+
 def test_models_of_the_runner_are_those_of_train():
     found = train_batch([FIRST], "cpu")
     (model,) = train([FIRST])

@@ -1,5 +1,6 @@
 """``icssl reproduce`` and ``icssl report``."""
 
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from icssl.cli.common import check_file, check_folder, user_errors
 
 _PROFILE = typer.Option(help="quick: minutes on two cores. full: the paper's sizes.")
+_SILENCE = 20.0  # seconds between lines where there is no terminal
 _OUTPUT = typer.Option(
     "--output", "-o", help="Folder for rows, tables and figures. [default: results/PROFILE]"
 )
@@ -26,6 +28,14 @@ def reproduce(
     minutes: Annotated[
         float | None,
         typer.Option(min=0, help="Start nothing more after so long; run again to go on."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Processes for classical methods, beside the models. "
+            "[default: on a GPU all cores but two, else 0, which is in turn]",
+        ),
     ] = None,
     draw: Annotated[bool, typer.Option(help="Make tables and figures at the end.")] = True,
 ) -> None:
@@ -59,7 +69,8 @@ def reproduce(
     console.print(chosen.note)
     with console.status("..."):
         specs = all_specs(names, chosen)
-    added = _run(console, specs, store, device, minutes)
+    limits = {"device": device, "minutes": minutes, "workers": workers}
+    added = _run(console, specs, store, limits)
     missing = sum(spec.key not in store for spec in specs)
     console.print(f"{added} rows added, {len(specs) - missing} of {len(specs)} are there.")
     if draw:
@@ -102,9 +113,7 @@ def report(
         console.print(f"{page}", markup=False)
 
 
-def _run(
-    console: Console, specs: list[Any], store: Any, device: str, minutes: float | None
-) -> int:
+def _run(console: Console, specs: list[Any], store: Any, limits: dict[str, Any]) -> int:
     from icssl.experiments.runner import run_missing
 
     columns = (
@@ -115,10 +124,15 @@ def _run(
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("...", total=None, left="")
+        spoke = time.monotonic()
 
         def told(progress: Any) -> None:
+            nonlocal spoke
             left = progress.seconds_left
             text = "" if left is None else f"{left / 60:.0f} min left"
+            if not console.is_terminal and time.monotonic() - spoke > _SILENCE:
+                spoke = time.monotonic()  # a log has no bar
+                console.print(f"{progress.done}/{progress.total} {text} {progress.doing}")
             bar.update(
                 task,
                 completed=progress.done,
@@ -128,7 +142,7 @@ def _run(
             )
 
         try:
-            return run_missing(specs, store, device=device, minutes=minutes, report=told)
+            return run_missing(specs, store, report=told, **limits)
         except KeyboardInterrupt:
             bar.stop()
             console.print("Interrupted: rows so far are stored. The same command goes on.")

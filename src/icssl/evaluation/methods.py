@@ -39,6 +39,7 @@ TRAINED: dict[str, str] = {
     "eig_icl": "Eig+ICL",
     "orig_icl": "Orig+ICL",
     "transformer": "Transformer baseline",
+    "transformer_unscaled": "Transformer baseline, unscaled points",
     "lap_linear": "Ablation: linear Laplacian",
     "lap_pe_1layer": "Ablation: one layer a stage",
     "paper": "Orig+E2E-ICL, unscaled points",

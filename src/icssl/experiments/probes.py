@@ -15,7 +15,7 @@ from icssl.evaluation.alignment import ALIGNMENTS
 from icssl.evaluation.mechanism import eigenmap_angles
 from icssl.evaluation.methods import ModelMethod
 from icssl.evaluation.metrics import accuracy, interval, separation_score
-from icssl.experiments.spec import TEST_SEED, key_of, training_values
+from icssl.experiments.spec import TEST_SEED, key_of, training_values, trainings_values
 from icssl.model.config import ModelConfig
 from icssl.model.head import GradientDescentHead
 from icssl.model.registry import AnyModel
@@ -129,7 +129,7 @@ class Mechanism:
         """The spec as plain values."""
         return {
             "kind": "mechanism",
-            "trainings": [training_values(config) for config in self.trainings],
+            "trainings": trainings_values(self.trainings),
             "data": asdict(self.data),
             "labels": self.labels,
             "episodes": self.episodes,

@@ -4,13 +4,16 @@ import json
 import math
 import os
 import platform
+import signal
 import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from icssl.training.group import SHARED, Group, stacked
 from icssl.training.loop import NonFiniteLossError, train
 
 AT_ONCE = {"cpu": 1, "cuda": 48}  # models; more do not train faster
+Row = dict[str, Any]
 HELD_OUT = 256  # episodes, at most, on which the end of training is judged
 LATE = 0.8  # of the steps: where the slope of the held-out loss is taken from
 STILL_FALLING = -0.05  # nats for e times the episodes
@@ -95,6 +99,7 @@ def run_missing(
     *,
     device: str = "cpu",
     minutes: float | None = None,
+    workers: int | None = None,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> int:
     """Run every spec whose row is not in the store, and return how many rows were added.
@@ -107,16 +112,25 @@ def run_missing(
     specs : iterable of Spec
     store : Store
     device : str
-        For models; classical methods run on the CPU, after them.
+        For models; classical methods run on the CPU.
     minutes : float, optional
         Start nothing more after so long.
+    workers : int, optional
+        Processes in which classical methods run beside the models; with 0 they run in this
+        one, after them. By default 0, and beside a GPU all cores but two.
     report : callable, optional
         Is told before every piece of work.
     """
-    batches = batches_of([s for s in specs if s.key not in store], device)
+    missing = [s for s in dict.fromkeys(specs) if s.key not in store]
+    workers = _idle_cores(device) if workers is None else workers
+    beside = [s for s in missing if workers and not s.trainings]
+    batches = batches_of([s for s in missing if s not in set(beside)], device)
     before, began = len(store), time.perf_counter()
+    clock = _Clock(minutes, len(missing), sum(batch.cost for batch in batches), report)
     try:
-        _run_batches(batches, store, device, minutes, report)
+        with _beside(beside if clock.has_time() else [], workers, store) as pending:
+            _run_batches(batches, store, device, clock, pending)
+            _await(pending, store, clock)
     finally:
         added = len(store) - before
         if added:
@@ -132,31 +146,101 @@ def runs_file(store: Store) -> Path:
     return store.path.with_name("runs.jsonl")
 
 
+@dataclass
+class _Clock:
+    """Says whether there is time for more, and tells a person how far it is."""
+
+    minutes: float | None
+    total: int
+    work: float
+    report: Callable[[Progress], None]
+    done: int = 0
+    spent: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def has_time(self) -> bool:
+        return self.minutes is None or self._passed() <= 60 * self.minutes
+
+    def tell(self, doing: str) -> None:
+        passed = self._passed()
+        left = passed / self.spent * (self.work - self.spent) if self.spent else None
+        self.report(Progress(self.done, self.total, doing, left))
+
+    def _passed(self) -> float:
+        return time.perf_counter() - self._began
+
+
 def _run_batches(
     batches: Sequence[Batch],
     store: Store,
     device: str,
-    minutes: float | None,
-    report: Callable[[Progress], None],
+    clock: _Clock,
+    pending: set[Future[Row]],
 ) -> None:
-    total, before = sum(len(batch.specs) for batch in batches), len(store)
-    work, spent, began = sum(batch.cost for batch in batches), 0.0, time.perf_counter()
     trained: dict[TrainConfig, Training] = {}
     for number, batch in enumerate(batches):
-        passed = time.perf_counter() - began
-        if minutes is not None and passed > 60 * minutes:
+        if not clock.has_time():
             break
-        left = passed / spent * (work - spent) if spent else None
-        report(Progress(len(store) - before, total, str(batch), left))
+        clock.tell(str(batch))
         trained |= train_finite(batch.configs, device)
         for spec in batch.specs:
             if all(config in trained for config in spec.trainings):
                 store.append(row_of(spec, [trained[c] for c in spec.trainings], device))
+                clock.done += 1
+            clock.done += _store_finished(pending, store)
         later = {
             c for rest in batches[number + 1 :] for s in rest.specs for c in s.trainings
         }
         trained = {config: kept for config, kept in trained.items() if config in later}
-        spent += batch.cost
+        clock.spent += batch.cost
+
+
+def _idle_cores(device: str) -> int:
+    """Cores that a GPU leaves free; without one, training takes them all."""
+    return max(1, (os.cpu_count() or 1) - 2) if device.startswith("cuda") else 0
+
+
+@contextmanager
+def _beside(
+    specs: Sequence[Spec], workers: int, store: Store
+) -> Iterator[set[Future[Row]]]:
+    """Classical methods in processes of their own; what was begun at the end is stored."""
+    if not specs:
+        yield set()
+        return
+    context = get_context("spawn")  # a fork of a process that uses CUDA or threads hangs
+    pool = ProcessPoolExecutor(workers, context, initializer=_as_worker)
+    pending = {pool.submit(row_of, spec, (), "cpu") for spec in specs}
+    try:
+        yield pending
+    finally:
+        pool.shutdown(cancel_futures=True)
+        _store_finished(pending, store)
+
+
+def _as_worker() -> None:
+    """One core each; Ctrl-C is for the process that waits for them."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _store_finished(pending: set[Future[Row]], store: Store) -> int:
+    """Store the rows that are ready, and return how many; an error in one is raised."""
+    ready = {future for future in pending if future.done() and not future.cancelled()}
+    pending -= ready
+    for future in ready:
+        store.append(future.result())
+    return len(ready)
+
+
+def _await(pending: set[Future[Row]], store: Store, clock: _Clock) -> None:
+    """Store the rest as they come, while there is time."""
+    while pending and clock.has_time():
+        clock.tell("classical methods")
+        wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
+        clock.done += _store_finished(pending, store)
 
 
 def batches_of(specs: Sequence[Spec], device: str) -> list[Batch]:
@@ -266,7 +350,7 @@ def _held_out_episodes(configs: Sequence[TrainConfig], device: str) -> Episode:
     return stacked(drawn)
 
 
-def row_of(spec: Spec, trained: Sequence[Training], device: str) -> dict[str, Any]:
+def row_of(spec: Spec, trained: Sequence[Training], device: str) -> Row:
     """Measure a spec; the row says what it is of, and where and how it came about."""
     began = time.perf_counter()
     measured = spec.measure([training.model for training in trained], device)
@@ -295,9 +379,9 @@ def _made_with(device: str) -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """The commit of the code, where it lies in a checkout."""
+    """The commit of the code where it lies in a checkout, "dirty" if it was changed."""
     here = Path(__file__).parent
-    asked = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
+    asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         return subprocess.run(
             asked, capture_output=True, text=True, check=True

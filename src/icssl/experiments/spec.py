@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -95,7 +95,7 @@ class Scores:
             "method": self.method,
             "data": asdict(self.data),
             "labels": self.labels,
-            "trainings": [training_values(config) for config in self.trainings],
+            "trainings": trainings_values(self.trainings),
             "episodes": self.episodes,
             "seed": self.seed,
         }
@@ -153,6 +153,14 @@ def accuracies_of(row: dict[str, Any]) -> Float[Tensor, " episodes"]:
 def training_values(config: TrainConfig) -> dict[str, Any]:
     """A training run as plain values; one object for each, since many specs share it."""
     return config.to_dict()
+
+
+def trainings_values(configs: Sequence[TrainConfig]) -> list[dict[str, Any]]:
+    """Runs as plain values; those that differ in the seed alone once, with their seeds."""
+    seeds: dict[TrainConfig, list[int]] = {}
+    for config in configs:
+        seeds.setdefault(replace(config, seed=0), []).append(config.seed)
+    return [{**training_values(c), "seed": listed} for c, listed in seeds.items()]
 
 
 def key_of(values: Any) -> str:

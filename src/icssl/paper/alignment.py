@@ -21,10 +21,11 @@ PUBLISHED = {
 def specs(profile: Profile) -> Specs:
     """Those of ``imagenet`` at the largest size: no run of its own."""
     wanted = (LABELS, max(profile.sizes))
+    pairs = {"|".join(pair) for pair in PUBLISHED}
     return {
         cell: spec
         for cell, spec in imagenet.specs(profile).items()
-        if "|" in cell.method and (cell.labels, cell.size) == wanted
+        if cell.method in pairs and (cell.labels, cell.size) == wanted
     }
 
 

@@ -1,7 +1,9 @@
 """Artefact ``imagenet``: accuracy, separation and alignment against training episodes."""
 
 from pathlib import Path
+from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from icssl.experiments.probes import EIG, Alignment
@@ -22,6 +24,7 @@ MEASURES = {
     "separation_second": "separation",
     "mutual_knn": "mutual-kNN with the eigenvectors",
 }
+_LOOKED_INTO = (*PAIRS, (EIG, "orig_icl"))
 
 
 def trained_on(
@@ -54,7 +57,7 @@ def specs(profile: Profile) -> Specs:
             for method, kernel in METHODS:
                 cell = Cell(profile.features, labels, method, kernel, size=size)
                 found[cell] = scores(profile, cell, models[method])
-            for pair in PAIRS:
+            for pair in _LOOKED_INTO:
                 cell = Cell(profile.features, labels, "|".join(pair), "rbf", size=size)
                 sides = [EIG if side == EIG else models[side][0] for side in pair]
                 data = data_config(profile.features)
@@ -84,45 +87,63 @@ def value(rows: Rows, cell: Cell, measure: str) -> tuple[float, float] | None:
     if measure == "accuracy":
         row = rows.get(cell)
         found = None if row is None else row["metrics"]["accuracy"]
-    else:
-        row = rows.get(cell._replace(method=f"{EIG}|{cell.method}", kernel="rbf"))
-        found = None if row is None else row["measures"][measure]
+        return None if found is None else (found["mean"], found["half_width"])
+    if cell.method == "eig_icl":  # what represents points there are the eigenvectors
+        own = measure == "separation_second"
+        return measured(rows, cell, f"{EIG}|e2e_icl", "separation_first") if own else None
+    return measured(rows, cell, f"{EIG}|{cell.method}", measure)
+
+
+def measured(rows: Rows, cell: Cell, pair: str, measure: str) -> tuple[float, float] | None:
+    """The same of two representations, as in ``"e2e_icl|transformer"``."""
+    row = rows.get(cell._replace(method=pair, kernel="rbf"))
+    found = None if row is None else row["measures"][measure]
     return None if found is None else (found["mean"], found["half_width"])
 
 
 def _figure(profile: Profile, rows: Rows, labels: int) -> Figure:
     figure = Figure(figsize=(12, 4), layout="constrained")
-    for axes, (measure, title) in zip(figure.subplots(1, 3), MEASURES.items(), strict=True):
+    places = {size: Cell(profile.features, labels, "", size=size) for size in profile.sizes}
+    panels = figure.subplots(1, 3)
+    for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
         for colour, (method, kernel) in zip(COLOURS, METHODS, strict=False):
-            points = [
-                (size, *found)
-                for size in profile.sizes
-                if (found := _at(profile, rows, labels, method, kernel, size, measure))
-            ]
-            if points:
-                x, y, error = zip(*points, strict=True)
-                name = title_of(Cell("", 0, method))
-                style = {"marker": "o", "markersize": 4, "capsize": 2}
-                axes.errorbar(x, y, yerr=error, color=colour, label=name, **style)
+            curve = {
+                size: value(rows, cell._replace(method=method, kernel=kernel), measure)
+                for size, cell in places.items()
+            }
+            _plot(axes, curve, title_of(Cell("", 0, method)), color=colour)
         axes.set(xscale="log", xlabel="different training episodes", ylabel=title)
         axes.grid(alpha=0.3)
-    handles, names = figure.axes[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8)
+    between = {
+        size: measured(rows, cell, "|".join(PAIRS[0]), "mutual_knn")
+        for size, cell in places.items()
+    }
+    name = "Orig+E2E-ICL with the Transformer baseline"
+    _plot(panels[2], between, name, color="0.4", linestyle="--")
+    handles, names = panels[2].get_legend_handles_labels()
+    first = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
+    legend = first | dict(zip(names, handles, strict=True))
+    if legend:
+        figure.legend(
+            list(legend.values()),
+            list(legend),
+            loc="outside lower center",
+            ncols=5,
+            fontsize=8,
+        )
     figure.suptitle(f"{_data(profile)}, {labels} labels of 100", fontsize=10)
     return figure
 
 
-def _at(
-    profile: Profile,
-    rows: Rows,
-    labels: int,
-    method: str,
-    kernel: str,
-    size: int,
-    measure: str,
-) -> tuple[float, float] | None:
-    return value(rows, Cell(profile.features, labels, method, kernel, size=size), measure)
+def _plot(
+    axes: Axes, curve: dict[int, tuple[float, float] | None], name: str, **style: Any
+) -> None:
+    points = [(size, *found) for size, found in curve.items() if found]
+    if points:
+        x, y, error = zip(*points, strict=True)
+        axes.errorbar(
+            x, y, yerr=error, label=name, marker="o", markersize=4, capsize=2, **style
+        )
 
 
 def table(profile: Profile, rows: Rows, labels: int) -> Table:

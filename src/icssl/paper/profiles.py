@@ -20,8 +20,8 @@ class Profile:
         Of training a model with a descent head.
     encoder_steps : int
         Of training an encoder head or the Transformer baseline.
-    product_steps : int
-        Of an encoder head or the Transformer baseline on the product.
+    hard_steps : int
+        Of both on the torus and the product, where they take longer.
     eigenvector_episodes : int
         Different episodes with ground truth that Eig+ICL is trained on.
     image_episodes : int
@@ -49,7 +49,7 @@ class Profile:
     steps: int
     batch: int
     encoder_steps: int
-    product_steps: int
+    hard_steps: int
     eigenvector_episodes: int
     image_episodes: int
     episodes: int
@@ -74,7 +74,7 @@ PROFILES = {
         steps=12,
         batch=16,
         encoder_steps=12,
-        product_steps=12,
+        hard_steps=12,
         eigenvector_episodes=64,
         image_episodes=24,
         episodes=24,
@@ -94,7 +94,7 @@ PROFILES = {
         steps=500,
         batch=128,
         encoder_steps=1000,
-        product_steps=4000,
+        hard_steps=4000,
         eigenvector_episodes=2000,
         image_episodes=1000,
         episodes=500,

@@ -14,6 +14,8 @@ SURFACES = ("sphere", "cylinder", "torus", "swiss_roll", "cone")
 KERNELS = ("rbf", "linear")
 LABELS = (3, 5, 10, 15, 21, 30, 39, 60, 80)  # budgets that models are trained with
 ENCODERS = ("e2e_encoder", "transformer")
+UNSCALED = (("paper", "rbf"), ("transformer_unscaled", ""))
+HARD = ("torus", "product")  # on which an encoder takes longer to train
 REFERENCES = ("svc_rbf", "bayes_ceiling")
 
 # The linear kernel has no bound: at the presets' rate of 1e-2 some seeds do not recover.
@@ -71,7 +73,7 @@ def trainings(
     overrides : tuple of str
         Any other field, as ``KEY=VALUE``.
     """
-    encoder = method in ENCODERS
+    encoder = method in (*ENCODERS, "transformer_unscaled")
     steps = profile.encoder_steps if encoder else profile.steps
     fields = [f"steps={steps}", f"batch={profile.batch}"]
     fields += [f"labels={list(labels)}", f"data.threshold={threshold}"]
@@ -82,9 +84,11 @@ def trainings(
         size = size or profile.image_episodes
     fields += [f"data.episodes={size}"]
     fields += _LINEAR if kernel == "linear" else ()
-    if sources == ("product",) and encoder:
-        fields += [f"steps={profile.product_steps}", "learning_rate=1e-3"]
-        fields += ["model.d=15"] if method == "transformer" else ["model.encoder_layers=4"]
+    if len(sources) == 1 and sources[0] in HARD and encoder:
+        fields += [f"steps={profile.hard_steps}", "learning_rate=1e-3"]
+        fields += ["model.encoder_layers=4"] if method == "e2e_encoder" else []
+    if sources == ("product",) and method.startswith("transformer"):
+        fields += ["model.d=15"]
     fields += overrides
     seeds = range(profile.seeds if models is None else models)
     return tuple(load_config(method, [*fields, f"seed={seed}"]) for seed in seeds)

@@ -247,8 +247,8 @@ def _is_of_kind(value: Any, kind: Any) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-# The trained methods. All see points scaled by their own context; `paper` is the published
-# model, which does not scale them.
+# The trained methods. All see points scaled by their own context, except `paper`, the
+# published model, and `transformer_unscaled`.
 PRESETS: dict[str, dict[str, Any]] = {
     "e2e_icl": {"model": {"preset": "free"}},
     "e2e_wide": {"model": {"preset": "free", "k": 12, "steps": 4}},
@@ -262,6 +262,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "model": {"kind": "transformer", "centre": True, "scale": "neighbour"},
         "learning_rate": 5e-4,
     },
+    "transformer_unscaled": {"model": {"kind": "transformer"}, "learning_rate": 5e-4},
     "lap_linear": {"model": {"preset": "free", "laplacian_kernel": "linear"}},
     "lap_pe_1layer": {
         "model": {
