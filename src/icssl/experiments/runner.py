@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from icssl import __version__
@@ -223,6 +224,7 @@ def _beside(
 def _as_worker() -> None:
     """One core each; Ctrl-C is for the process that waits for them."""
     torch.set_num_threads(1)
+    threadpool_limits(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
