@@ -222,7 +222,9 @@ def _beside(
 
 
 def _as_worker() -> None:
-    """One core each; Ctrl-C is for the process that waits for them."""
+    """One core each, after the models; Ctrl-C is for the process that waits for them."""
+    if hasattr(os, "nice"):
+        os.nice(10)  # or the draws of episodes wait for classical methods, and the GPU too
     torch.set_num_threads(1)
     threadpool_limits(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -381,7 +383,12 @@ def _made_with(device: str) -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """The commit of the code where it lies in a checkout, "dirty" if it was changed."""
+    """The commit of the code where it lies in a checkout, "dirty" if it was changed.
+
+    ``ICSSL_COMMIT`` says it for a copy without its history.
+    """
+    if "ICSSL_COMMIT" in os.environ:
+        return os.environ["ICSSL_COMMIT"]
     here = Path(__file__).parent
     asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"]
     try:
@@ -389,4 +396,4 @@ def commit() -> str:
             asked, capture_output=True, text=True, check=True
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("ICSSL_COMMIT", "unknown")
+        return "unknown"
