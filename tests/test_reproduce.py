@@ -25,6 +25,7 @@ from icssl.experiments.runner import run_missing, train_batch
 from icssl.experiments.spec import Scores
 from icssl.experiments.store import Store
 from icssl.paper import claims, id_ood, image_transfer
+from icssl.paper import printed as printed_tables
 from icssl.paper.artefact import Cell, published
 from icssl.paper.claims import CLAIMS, by_level, by_margin
 from icssl.paper.imbalance import imbalance
@@ -707,8 +708,48 @@ def verdicts_of(path):
     says = {claim.says for claim in CLAIMS}
     found = [line for line in cells if line[0] in says]
     assert [line[0] for line in found] == [claim.says for claim in CLAIMS]
-    assert {len(line) for line in found} == {4}
-    return {line[0]: line[3] for line in found}
+    assert {len(line) for line in found} == {5}
+    assert [line[1] for line in found] == [claim.tables() for claim in CLAIMS]
+    return {line[0]: line[-1] for line in found}
+
+
+def test_what_the_papers_own_tables_say_is_read_from_them():
+    """Against the file itself, at the places where they differ from its sentences."""
+    lines = (Path(__file__).parent.parent / "results" / "paper_values.csv").read_text()
+    values = {
+        (
+            row["artefact"],
+            row["data"],
+            row["kernel"],
+            row["method"],
+            row["setting"],
+            row["context"],
+        ): float(row["value"])
+        for row in csv.DictReader(lines.splitlines())
+    }
+
+    def on_cylinder(method, setting):
+        return [
+            values["id-ood", "cylinder", "rbf", method, setting, m]
+            for m in ("3", "21", "39")
+        ]
+
+    def shown(first, second):
+        return " / ".join(
+            f"{100 * (a - b):+.1f}" for a, b in zip(first, second, strict=True)
+        )
+
+    e2e = on_cylinder("e2e_icl", "id")
+    assert printed_tables.cylinder_margin().startswith(
+        shown(e2e, on_cylinder("eig_icl", "id"))
+    )
+    outside = on_cylinder("e2e_icl", "ood")
+    assert printed_tables.outside_cylinder().startswith(shown(outside, e2e))
+    assert "0.557 / 0.686" in printed_tables.pictures()
+    third = values[
+        "image-transfer", "cylinder+sphere+torus+swiss_roll", "rbf", "e2e_icl", "ood", "39"
+    ]
+    assert f"{third:.3f}" in printed_tables.best_sets().split(";")[0]
 
 
 def test_the_report_before_anything_was_run_says_so(tmp_path, monkeypatch):
