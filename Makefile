@@ -22,7 +22,8 @@ $(READY): pyproject.toml constraints.txt
 	-$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	touch $@
 
-demo: $(READY)  ## label a Swiss roll and two moons from three labels each
+demo: $(READY)  ## label wine from nine labels, a Swiss roll and two moons from three each
+	$(BIN)/icssl classify --demo --report icssl-demo.html --force
 	$(BIN)/icssl demo
 
 test: $(READY)  ## run the tests

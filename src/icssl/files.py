@@ -63,4 +63,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], Any]:
         raise ValueError(f"{path} is no {kind} file, or a torn one: {error}.") from error
     if header is None:
         raise ValueError(f"{path} is no {kind} file: its header does not say so.")
-    return tensors, json.loads(header)
+    try:
+        return tensors, json.loads(header)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: its header is torn: {error}.") from error

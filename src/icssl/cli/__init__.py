@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from icssl.cli import about, data, evaluate, reproduce, train
+from icssl.cli import about, bench, classify, data, evaluate, pretrain, reproduce, train
 
 app = typer.Typer(
     help="In-context semi-supervised learning: many labels from few, in one forward pass.",
@@ -35,13 +35,16 @@ def main(
 
 for command in (
     about.demo,
+    classify.classify,
     data.sample,
     data.images,
     data.features,
     train.train,
+    pretrain.pretrain,
     evaluate.evaluate,
     reproduce.reproduce,
     reproduce.report,
     about.params,
 ):
     app.command()(command)
+app.add_typer(bench.bench, name="bench")

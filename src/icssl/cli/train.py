@@ -20,8 +20,8 @@ def train(
         str | None,
         typer.Argument(
             help="A TOML file, or a preset: e2e_icl, e2e_wide, e2e_encoder, eig_icl, "
-            "orig_icl, transformer, lap_linear, lap_pe_1layer, paper. With --resume it can "
-            "be left out: the checkpoint keeps it."
+            "orig_icl, transformer, transformer_unscaled, lap_linear, lap_pe_1layer, "
+            "paper. With --resume it can be left out: the checkpoint keeps it."
         ),
     ] = None,
     overrides: Annotated[

@@ -1,0 +1,149 @@
+"""What the released weights must be able to do, and how long a fit takes.
+
+Accuracy on unlabelled rows where the answer is known: blobs, two moons from one label a
+class, linear classes beside logistic regression, digits. Then the time of a fit of
+1,000 rows and 20 columns beside label spreading, and of the import. Writes
+results/benchmark-classifier.json and ends in the same JSON as one line. A minute or two.
+
+    python benchmarks/classifier.py [--draws 10] [--root FOLDER]
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from sklearn.datasets import load_digits, make_blobs, make_classification, make_moons
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from sklearn.semi_supervised import LabelSpreading
+
+from icssl import ICSSLClassifier
+from icssl.weights.released import weights_id
+
+
+def few_labels(truth, per_class, rng):
+    """All but so many of each class hidden."""
+    y = np.full(len(truth), -1)
+    for c in np.unique(truth):
+        y[rng.choice(np.flatnonzero(truth == c), per_class, replace=False)] = c
+    return y
+
+
+def score(predicted, truth, y):
+    """Accuracy on the rows without a label."""
+    return float((predicted == truth)[y == -1].mean())
+
+
+def ours(x, truth, per_class, rng):
+    """Accuracy of the classifier."""
+    y = few_labels(truth, per_class, rng)
+    return score(ICSSLClassifier().fit(x, y).transduction_, truth, y)
+
+
+def blobs(rng, seed):
+    """Five clusters, one label each."""
+    x, truth = make_blobs(300, 5, centers=5, cluster_std=0.5, random_state=seed)
+    return {"ours": ours(x, truth, 1, rng)}
+
+
+def moons(rng, seed):
+    """Two moons, one label each."""
+    x, truth = make_moons(300, noise=0.06, random_state=seed)
+    return {"ours": ours(x, truth, 1, rng)}
+
+
+def linear(rng, seed):
+    """Classes by the sign of a linear score of correlated columns, ten labels each."""
+    x = rng.normal(size=(300, 8)) @ rng.normal(size=(8, 8))
+    truth = (x @ rng.normal(size=8) > 0).astype(int)
+    y = few_labels(truth, 10, rng)
+    z = StandardScaler().fit_transform(x)
+    peer = LogisticRegression().fit(z[y != -1], y[y != -1])
+    found = ICSSLClassifier().fit(x, y).transduction_
+    return {"ours": score(found, truth, y), "peer": score(peer.predict(z), truth, y)}
+
+
+def digits(per_class):
+    """A thousand digits."""
+
+    def measure(rng, seed):
+        x, truth = load_digits(return_X_y=True)
+        rows = rng.permutation(len(x))[:1000]
+        return {"ours": ours(x[rows], truth[rows], per_class, rng)}
+
+    return measure
+
+
+TASKS = {"blobs": blobs, "moons": moons, "linear": linear}
+TASKS |= {f"digits, {m} a class": digits(m) for m in (1, 2, 5)}
+
+
+def accuracies(draws):
+    """Means over draws."""
+    found = {}
+    for name, measure in TASKS.items():
+        each = [measure(np.random.default_rng(seed), seed) for seed in range(draws)]
+        keys = each[0].keys()
+        found[name] = {
+            key: round(float(np.mean([e[key] for e in each])), 4) for key in keys
+        }
+        print(f"{name:>20}", found[name], flush=True)
+    return found
+
+
+def seconds(repeats=5):
+    """Median time of a fit, ours and label spreading's in turns."""
+    x, truth = make_classification(1000, 20, n_informative=8, n_classes=3, random_state=0)
+    y = few_labels(truth, 10, np.random.default_rng(0))
+    times = {"ours": [], "label spreading": []}
+    for _ in range(repeats + 1):
+        for name, model in (
+            ("ours", ICSSLClassifier()),
+            ("label spreading", LabelSpreading()),
+        ):
+            began = time.perf_counter()
+            model.fit(x, y)
+            times[name].append(time.perf_counter() - began)
+    return {name: round(median(each[1:]), 4) for name, each in times.items()}
+
+
+def import_seconds(repeats=5):
+    """Of icssl's classifier, beyond torch and scikit-learn, in fresh processes."""
+    code = (
+        "import torch, sklearn.semi_supervised, time; t = time.perf_counter(); "
+        "from icssl import ICSSLClassifier; print(time.perf_counter() - t)"
+    )
+    run = [sys.executable, "-c", code]
+    outputs = [
+        subprocess.run(run, capture_output=True, text=True, check=True).stdout
+        for _ in range(repeats)
+    ]
+    return round(median(map(float, outputs)), 4)
+
+
+def main():
+    """Measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
+    options = parser.parse_args()
+    found = {
+        "benchmark": "classifier",
+        "weights": weights_id(),
+        "accuracy": accuracies(options.draws),
+        "fit_seconds": seconds(),
+        "import_seconds": import_seconds(),
+    }
+    line = json.dumps(found)
+    (options.root / "results").mkdir(parents=True, exist_ok=True)
+    (options.root / "results" / "benchmark-classifier.json").write_text(line + "\n")
+    print(line)
+
+
+if __name__ == "__main__":
+    main()

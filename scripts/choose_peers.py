@@ -1,0 +1,120 @@
+"""Choose the settings of the peers of ``icssl bench real`` on the development half.
+
+Every setting of a small grid is scored on the same contexts: 1, 2, 5 and 10 labels a
+class, three draws that the benchmark does not use. The best mean accuracy wins; where a
+softmax has a temperature, that is then chosen by log-loss. What this prints is frozen in
+src/icssl/real/peers.py.
+
+    python scripts/choose_peers.py data/real
+"""
+
+import argparse
+import warnings
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression
+from sklearn.semi_supervised import (
+    LabelPropagation,
+    LabelSpreading,
+    SelfTrainingClassifier,
+)
+from sklearn.svm import SVC
+
+from icssl.baselines.propagation import LaplaceLearning, PoissonLearning
+from icssl.real.bench import score
+from icssl.real.peers import OnEpisode, Supervised, Transductive
+from icssl.real.suite import HALVES, LABELS, draw_context, read_set
+
+DRAWS = (100, 101, 102)
+NEIGHBOURS = (5, 7, 10, 15, 20)
+GAMMAS = (1.0, 3.0, 10.0, 30.0, 100.0)
+TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4, 2.0, 4.0)
+WITH_TEMPERATURE = ("svc", "poisson")
+
+
+def logistic(c):
+    """Logistic regression that converges."""
+    return LogisticRegression(C=c, max_iter=1000)
+
+
+GRIDS = {
+    "label_spreading": [
+        *(
+            Transductive(LabelSpreading(kernel="knn", n_neighbors=k, alpha=a))
+            for k, a in product(NEIGHBOURS, (0.2, 0.5, 0.8, 0.95))
+        ),
+        *(
+            Transductive(LabelSpreading(kernel="rbf", alpha=a), gamma)
+            for gamma, a in product(GAMMAS, (0.2, 0.8, 0.95))
+        ),
+    ],
+    "label_propagation": [
+        *(Transductive(LabelPropagation(kernel="knn", n_neighbors=k)) for k in NEIGHBOURS),
+        *(Transductive(LabelPropagation(kernel="rbf"), gamma) for gamma in GAMMAS),
+    ],
+    "logistic_regression": [Supervised(logistic(c)) for c in (0.01, 0.1, 1.0, 10.0, 100.0)],
+    "self_training": [
+        Transductive(SelfTrainingClassifier(logistic(c), threshold=t))
+        for c, t in product((0.1, 1.0, 10.0, 100.0), (0.75, 0.95))
+    ],
+    "svc": [
+        Supervised(SVC(C=c, kernel=kernel))
+        for c, kernel in product((0.1, 1.0, 10.0, 100.0), ("rbf", "linear"))
+    ],
+    # PoissonMBO, which is slow, gets the graph of Poisson learning.
+    "poisson": [OnEpisode(PoissonLearning(k)) for k in (5, 10, 20, 40)],
+    "laplace": [OnEpisode(LaplaceLearning(k)) for k in (5, 10, 20)],
+}
+
+
+def mean_of(method, contexts):
+    """Mean accuracy; a context that the method fails on counts as a guess."""
+    found = []
+    for context in contexts:
+        try:
+            found.append(score(method(context, seed=0), context)["accuracy"])
+        except ValueError:
+            found.append(1 / context.n_classes)
+    return float(np.mean(found))
+
+
+def best_temperature(method, contexts):
+    """By mean log-loss, of a method whose temperature is 1."""
+    logs = [np.log(np.clip(method(c, seed=0), 1e-300, 1)) for c in contexts]
+
+    def loss(temperature):
+        each = zip(logs, contexts, strict=True)
+        return np.mean([score(softmax(p / temperature, 1), c)["log_loss"] for p, c in each])
+
+    return min(TEMPERATURES, key=loss)
+
+
+def main():
+    """Print the accuracy of every setting, and the best."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--methods", nargs="*", choices=GRIDS, default=list(GRIDS))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of settings that are not the best
+    contexts = [
+        draw_context(read_set(options.folder, name), name, draw, labels)
+        for name, draw, labels in product(HALVES["development"], DRAWS, LABELS)
+    ]
+    for name in options.methods:
+        scores = {}
+        for method in GRIDS[name]:
+            scores[method] = mean_of(method, contexts)
+            print(f"{name}: {scores[method]:.4f} {method}", flush=True)
+        best = max(scores, key=scores.get)
+        print(f"-> {name}: {best}", flush=True)
+        if name in WITH_TEMPERATURE:
+            print(f"-> at temperature {best_temperature(best, contexts)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

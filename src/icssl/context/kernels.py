@@ -1,0 +1,277 @@
+"""Kernels between rows and the labelled rows, of every view: what the head descends in.
+
+Ten a view: linear, cosine, three Gaussian widths, and five diffusion times along the
+eigenmap, two in steps and three in units of the time in which a walk forgets which class it
+came from, were classes the parts of the graph; and one of absolute differences of ranks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from icssl.context.neighbours import (
+    Eigenmap,
+    GivenGraph,
+    Graph,
+    Scale,
+    scale_of,
+    squared_distances,
+    waves,
+    weights,
+)
+from icssl.context.views import VIEWS, Views
+
+STEPS = (2, 6)
+RELAXATIONS = (0.5, 1.5, 4.0)
+REACH_TIME = 16  # steps of a walk within which a label reaches a row
+POINTWISE = ("linear", "cosine", "wide", "narrow", "local")
+DIFFUSED = (*(f"steps{t}" for t in STEPS), *(f"relaxed{t}" for t in RELAXATIONS))
+FORMS = (*POINTWISE, *DIFFUSED)
+ABSOLUTE = "ranks.absolute"
+KERNELS = (*(f"{view}.{form}" for view in VIEWS for form in FORMS), ABSOLUTE)
+_TINY = 1e-6
+
+
+class Columns(NamedTuple):
+    """Rows against the labelled rows.
+
+    Parameters
+    ----------
+    kernels : Tensor of shape (b, e, r, m)
+    contact : Tensor of shape (b, r)
+        One for a row as close to the context as its own rows, zero far from all of them.
+    reach : Tensor of shape (b, r)
+        How likely a walk from the row meets a labelled one, at most one, times contact.
+    """
+
+    kernels: Tensor
+    contact: Tensor
+    reach: Tensor
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows in one view of a context; without coordinates where a graph was given."""
+
+    rows: Float[Tensor, "b r p"] | None
+    scale: Scale | None
+    functions: Float[Tensor, "b r k"]
+    contact: Float[Tensor, "b r"]
+
+    def at(self, indices: Int[Tensor, "b i"]) -> "Placed":
+        """Some of the rows."""
+        rows = None if self.rows is None else picked(self.rows, indices)
+        scale = None if self.scale is None else self.scale.at(indices)
+        functions = picked(self.functions, indices)
+        return Placed(rows, scale, functions, self.contact.gather(1, indices))
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """One view of a context: its own rows, and the eigenmap of its graph."""
+
+    name: str
+    own: Placed
+    eigenmap: Eigenmap
+    degrees: Float[Tensor, "b n"]
+
+    @classmethod
+    def of_rows(cls, name: str, rows: Float[Tensor, "b n p"], k: int) -> "Neighbourhood":
+        """Of a view's rows."""
+        scale = scale_of(rows, rows, own=True)
+        graph = Graph(rows, scale)
+        eigenmap = Eigenmap.of_graph(graph, waves(rows, k), k)
+        contact = _contact(scale, scale)
+        own = Placed(rows, scale, eigenmap.functions, contact)
+        return cls(name, own, eigenmap, graph.degrees)
+
+    @classmethod
+    def of_weights(cls, w: Float[Tensor, "b n n"], k: int) -> "Neighbourhood":
+        """Of a graph that was given, whose rows have no coordinates."""
+        graph = GivenGraph(w)
+        # Any order of the rows gives the same start: a row is told by its neighbours.
+        start = waves(graph @ waves(graph.degrees[..., None], 16), k)
+        eigenmap = Eigenmap.of_graph(graph, start, k)
+        own = Placed(None, None, eigenmap.functions, torch.ones_like(graph.degrees))
+        return cls(VIEWS[0], own, eigenmap, graph.degrees)
+
+    def place(self, rows: Float[Tensor, "b r p"]) -> Placed:
+        """New rows in it, each by itself."""
+        assert self.own.rows is not None
+        assert self.own.scale is not None
+        scale = scale_of(rows, self.own.rows, own=False)
+        w = weights(rows, scale, self.own.rows, self.own.scale)
+        contact = _contact(scale, self.own.scale)
+        return Placed(rows, scale, self.eigenmap.extended(w), contact)
+
+    def place_weights(self, w: Float[Tensor, "b r n"]) -> Placed:
+        """New rows by their weights to the rows of a given graph."""
+        usual = self.degrees.median(dim=-1, keepdim=True).values
+        contact = (4 * w.sum(-1) / usual.clamp(min=_TINY)).clamp(max=1)
+        return Placed(None, None, self.eigenmap.extended(w), contact)
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Kernels that can be made."""
+        return DIFFUSED if self.own.rows is None else FORMS
+
+
+@dataclass(frozen=True)
+class ContextKernels:
+    """The kernels of a batch of contexts.
+
+    Parameters
+    ----------
+    views : Views, optional
+        None where a graph was given.
+    around : tuple of Neighbourhood
+        One a view.
+    labelled : tuple of Placed
+        The labelled rows in each.
+    n_classes : int
+    spread : Tensor of shape (b, 1, 1), optional
+        Mean sum of absolute differences of ranks, if these are among the views.
+    """
+
+    views: Views | None
+    around: tuple[Neighbourhood, ...]
+    labelled: tuple[Placed, ...]
+    n_classes: int
+    real: Tensor
+    spread: Tensor | None = None
+
+    @classmethod
+    def of_rows(
+        cls,
+        x: Float[Tensor, "b n d"],
+        labelled: Int[Tensor, "b m"],
+        target: Float[Tensor, "b m c"],
+        k: int,
+        views: Sequence[str] = VIEWS,
+    ) -> "ContextKernels":
+        """Of contexts, in some of the views."""
+        fitted, n_classes = Views.fit(x, views, labelled, target), target.shape[-1]
+        real = target.sum(-1) > 0
+        made = zip(views, fitted(x), strict=True)
+        around = tuple(Neighbourhood.of_rows(name, rows, k) for name, rows in made)
+        known = tuple(one.own.at(labelled) for one in around)
+        if "ranks" not in views:
+            return cls(fitted, around, known, n_classes, real)
+        place = list(views).index("ranks")
+        ranks, some = around[place].own.rows, known[place].rows
+        assert ranks is not None
+        assert some is not None
+        apart = torch.cdist(ranks[:, :: _stride(ranks)], some, p=1).mean(1)
+        spread = (apart * real).sum(-1) / real.sum(-1)
+        spread = spread[:, None, None].clamp(min=_TINY)
+        return cls(fitted, around, known, n_classes, real, spread)
+
+    @classmethod
+    def of_weights(
+        cls,
+        w: Float[Tensor, "b n n"],
+        labelled: Int[Tensor, "b m"],
+        n_classes: int,
+        k: int,
+        real: Tensor | None = None,
+    ) -> "ContextKernels":
+        """Of graphs that were given."""
+        one = Neighbourhood.of_weights(w, k)
+        real = torch.ones_like(labelled, dtype=torch.bool) if real is None else real
+        return cls(None, (one,), (one.own.at(labelled),), n_classes, real)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the kernels, in order; some of :data:`KERNELS`."""
+        made = [f"{one.name}.{form}" for one in self.around for form in one.forms]
+        return (*made, ABSOLUTE) if self.spread is not None else tuple(made)
+
+    def own(self) -> list[Placed]:
+        """The rows of the contexts in every view."""
+        return [one.own for one in self.around]
+
+    def place(self, x: Float[Tensor, "b r d"]) -> list[Placed]:
+        """New rows in every view; of a given graph, their weights to its rows."""
+        if self.views is None:
+            return [self.around[0].place_weights(x)]
+        pairs = zip(self.around, self.views(x), strict=True)
+        return [one.place(rows) for one, rows in pairs]
+
+    def columns(self, placed: Sequence[Placed]) -> Columns:
+        """Kernels of rows with the labelled rows."""
+        triples = list(zip(self.around, placed, self.labelled, strict=True))
+        kernels = [kernel for triple in triples for kernel in self._of_view(*triple)]
+        if self.spread is not None:
+            place = [one.name for one in self.around].index("ranks")
+            ranks, known = placed[place].rows, self.labelled[place].rows
+            assert ranks is not None
+            assert known is not None
+            kernels.append((-2 * torch.cdist(ranks, known, p=1) / self.spread).exp())
+        contact = torch.stack([rows.contact for rows in placed]).amin(dim=0)
+        # Ranks know no gaps: whether a label reaches a row is a matter of the first view.
+        met = _meeting(*triples[0], self.real)
+        return Columns(torch.stack(kernels, dim=1), contact, contact * met)
+
+    def _of_view(self, one: Neighbourhood, rows: Placed, known: Placed) -> list[Tensor]:
+        """In the order of its forms."""
+        relaxed = one.eigenmap.relaxation(self.n_classes)
+        times: list[float | Tensor] = [*STEPS, *(relaxed * t for t in RELAXATIONS)]
+        diffused = [
+            _cosine(
+                one.eigenmap.at_time(rows.functions, time),
+                one.eigenmap.at_time(known.functions, time),
+            )
+            for time in times
+        ]
+        return [*_pointwise(rows, known), *diffused]
+
+
+def _pointwise(rows: Placed, known: Placed) -> list[Tensor]:
+    if rows.rows is None or known.rows is None:
+        return []
+    assert rows.scale is not None
+    assert known.scale is not None
+    apart = squared_distances(rows.rows, known.rows)
+    local = (rows.scale.far[:, :, None] * known.scale.far[:, None]).sqrt()
+    return [
+        rows.rows @ known.rows.mT,
+        _cosine(rows.rows, known.rows),
+        (-apart / 2).exp(),  # rows are two apart, squared, in the mean
+        (-2 * apart).exp(),
+        (-apart / local).exp(),
+    ]
+
+
+def _meeting(one: Neighbourhood, rows: Placed, known: Placed, real: Tensor) -> Tensor:
+    """How likely a walk is at the likeliest labelled row; one is as anywhere."""
+    start = one.eigenmap.at_time(rows.functions, REACH_TIME)
+    end = one.eigenmap.at_time(known.functions, REACH_TIME)
+    likely = (start @ end.mT).masked_fill(~real[:, None], -1.0)
+    return (1 + likely.amax(dim=-1)).clamp(0, 1)
+
+
+def _contact(rows: Scale, context: Scale) -> Tensor:
+    usual = context.far.median(dim=-1, keepdim=True).values
+    return (-(rows.near / usual - 1).clamp(min=0) / 2).exp()
+
+
+def _stride(rows: Tensor) -> int:
+    """A thousand rows are enough for a mean."""
+    return max(1, rows.shape[1] // 1000)
+
+
+def picked(rows: Tensor, indices: Tensor) -> Tensor:
+    """Some rows of every context."""
+    return rows.gather(1, indices[..., None].expand(-1, -1, rows.shape[-1]))
+
+
+def _cosine(a: Tensor, b: Tensor) -> Tensor:
+    return _unit(a) @ _unit(b).mT
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return rows / rows.norm(dim=-1, keepdim=True).clamp(min=_TINY)

@@ -1,0 +1,216 @@
+"""Stages 1 and 2 on one view: a graph at the context's own scale, and its eigenmap.
+
+Where distances concentrate, a row's neighbours are all about as far as any other row.
+Squared distances are therefore measured by their contrast: from the nearest neighbour to
+the twelfth is one unit.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+NEIGHBOURS = 12
+SHARPNESS = 4.0  # of the graph: how fast weights fall, in units of contrast
+PASSES = 24  # over the rows of one view: scale, degrees, the filter, and the values
+BLOCK = 2048  # rows; contexts of more are never held as a matrix of weights
+_ROUNDS, _DEGREE = 3, 7  # of the Chebyshev filter, with a pass a degree
+_DAMPED = 0.4  # eigenvalues below are filtered out
+_SPARE = 8  # columns beyond those wanted, which help the last of them converge
+_FLAT = 1e-3  # least contrast, as a share of the twelfth distance, and of that itself
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Squared distances of rows to their nearest and twelfth nearest of the context."""
+
+    near: Float[Tensor, "b r"]
+    far: Float[Tensor, "b r"]
+
+    @property
+    def contrast(self) -> Float[Tensor, "b r"]:
+        """From one to the other."""
+        return (self.far - self.near).clamp(min=_FLAT * self.far)
+
+    def at(self, indices: Int[Tensor, "b i"]) -> "Scale":
+        """Of some of the rows."""
+        return Scale(self.near.gather(1, indices), self.far.gather(1, indices))
+
+
+def squared_distances(
+    a: Float[Tensor, "b r p"], c: Float[Tensor, "b n p"]
+) -> Float[Tensor, "b r n"]:
+    """By the product of matrices, and never negative."""
+    sizes = a.square().sum(-1)[:, :, None] + c.square().sum(-1)[:, None]
+    return (sizes - 2 * a @ c.mT).clamp(min=0)
+
+
+def scale_of(
+    rows: Float[Tensor, "b r p"], context: Float[Tensor, "b n p"], *, own: bool
+) -> Scale:
+    """Of rows among a context; ``own`` if they are its rows, which are not their own."""
+    count = min(NEIGHBOURS + own, context.shape[1])
+    found = [
+        squared_distances(rows[:, part], context).topk(count, dim=-1, largest=False).values
+        for part in _blocks(rows.shape[1])
+    ]
+    nearest = torch.cat(found, dim=1)[..., int(own) :]  # the first of its own is itself
+    far = nearest[..., -1].clamp(min=_FLAT)  # rows have length one in the mean
+    return Scale(nearest[..., 0], far)
+
+
+def weights(
+    rows: Float[Tensor, "b r p"],
+    scale: Scale,
+    context: Float[Tensor, "b n p"],
+    context_scale: Scale,
+) -> Float[Tensor, "b r n"]:
+    """RBF weights of rows to a context, of squared distances in units of contrast."""
+    start = (scale.near[:, :, None] + context_scale.near[:, None]) / 2
+    unit = (scale.contrast[:, :, None] * context_scale.contrast[:, None]).sqrt()
+    distances = squared_distances(rows, context)
+    return (-SHARPNESS * ((distances - start) / unit).clamp(min=-1)).exp()
+
+
+class Graph:
+    """Symmetric weights between rows, normalised: D^-1/2 W D^-1/2, to multiply with.
+
+    Parameters
+    ----------
+    rows : Tensor of shape (b, n, p)
+    scale : Scale
+        Of the rows among themselves.
+    block : int, optional
+        Contexts of more rows are gone through in blocks, whose weights are made anew in
+        every pass.
+    """
+
+    def __init__(
+        self, rows: Float[Tensor, "b n p"], scale: Scale, block: int = BLOCK
+    ) -> None:
+        self.rows, self.scale, self.block = rows, scale, block
+        whole = rows.shape[1] <= block
+        self._dense = self._weights(slice(None)) if whole else None
+        ones = rows.new_ones(len(rows), rows.shape[1], 1)
+        self.degrees = self._times(ones)[..., 0].clamp(min=_TINY)
+
+    def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        root = self.degrees.rsqrt()[..., None]
+        return root * self._times(root * x)
+
+    def dense(self) -> Float[Tensor, "b n n"]:
+        """The weights W themselves."""
+        return self._weights(slice(None)) if self._dense is None else self._dense
+
+    def _times(self, x: Tensor) -> Tensor:
+        if self._dense is not None:
+            return self._dense @ x
+        parts = [self._weights(p) @ x for p in _blocks(self.rows.shape[1], self.block)]
+        return torch.cat(parts, dim=1)
+
+    def _weights(self, part: slice) -> Tensor:
+        scale = Scale(self.scale.near[:, part], self.scale.far[:, part])
+        w = weights(self.rows[:, part], scale, self.rows, self.scale)
+        w.diagonal(part.start or 0, dim1=-2, dim2=-1).zero_()  # no row is its own neighbour
+        return w
+
+
+class GivenGraph:
+    """The same of weights that were given as a matrix."""
+
+    def __init__(self, w: Float[Tensor, "b n n"]) -> None:
+        self._w = w
+        self.degrees = w.sum(-1).clamp(min=_TINY)
+
+    def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        root = self.degrees.rsqrt()[..., None]
+        return root * (self._w @ (root * x))
+
+
+@dataclass(frozen=True)
+class Eigenmap:
+    """The leading eigenfunctions of the random walk on a context's graph.
+
+    Parameters
+    ----------
+    values : Tensor of shape (b, k)
+        Eigenvalues of D^-1 W, falling from one.
+    functions : Tensor of shape (b, n, k)
+        Of mean zero under the stationary distribution, the others of mean square one:
+        the first, which is constant, is taken out.
+    """
+
+    values: Tensor
+    functions: Tensor
+
+    @classmethod
+    def of_graph(
+        cls, graph: Graph | GivenGraph, start: Float[Tensor, "b n s"], k: int
+    ) -> "Eigenmap":
+        """By subspace iteration with a Chebyshev filter: every pass is linear attention."""
+        x = start
+        for _ in range(_ROUNDS):
+            x = torch.linalg.qr(_filtered(graph, x)).Q
+        small = x.mT @ (graph @ x)
+        values, turn = torch.linalg.eigh((small + small.mT) / 2)
+        kept = min(k, x.shape[-1])
+        values, turn = values.flip(-1)[:, :kept], turn.flip(-1)[..., :kept]
+        stationary = graph.degrees / graph.degrees.sum(-1, keepdim=True)
+        functions = x @ turn * stationary.rsqrt()[..., None]
+        mean = (stationary[..., None] * functions).sum(1, keepdim=True)
+        return cls(values.clamp(min=0, max=1), functions - mean)
+
+    def extended(self, w: Float[Tensor, "b r n"]) -> Float[Tensor, "b r k"]:
+        """At new rows, from their weights to the context: a mean over neighbours."""
+        walk = w / w.sum(-1, keepdim=True).clamp(min=_TINY)
+        # Small eigenvalues are those of noise, and would blow it up.
+        return walk @ self.functions / self.values.clamp(min=_DAMPED / 2)[:, None]
+
+    def at_time(
+        self, functions: Float[Tensor, "b r k"], time: float | Tensor
+    ) -> Float[Tensor, "b r k"]:
+        """Features: one plus an inner product is how likely a walk joins two rows.
+
+        Relative to any two rows, after so many steps.
+        """
+        return functions * (self.values ** (time / 2))[:, None]
+
+    def relaxation(self, parts: int) -> Float[Tensor, "b 1"]:
+        """Steps until a walk forgets more than so many parts of the graph."""
+        last = self.values.shape[-1] - 1
+        value = self.values[:, min(parts, last)].clamp(1e-3, 1 - 1e-4)
+        return -1 / value.log()[:, None]
+
+
+def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:
+    """Where the iteration for k eigenfunctions starts: waves over the rows' coordinates.
+
+    Sines of fixed random projections: the same in whatever order the rows are.
+    """
+    count = min(rows.shape[1], k + _SPARE)
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.randn(rows.shape[-1], count, generator=generator)
+    phases = math.tau * torch.rand(count, generator=generator)
+    return torch.sin(3 * rows @ directions.to(rows) + phases.to(rows))
+
+
+def _filtered(graph: Graph | GivenGraph, x: Tensor) -> Tensor:
+    """A Chebyshev polynomial that is small between -1 and the damped, and large above."""
+    middle, half = (_DAMPED - 1) / 2, (_DAMPED + 1) / 2
+
+    def mapped(v: Tensor) -> Tensor:
+        return (graph @ v - middle * v) / half
+
+    before, now = x, mapped(x)
+    for _ in range(_DEGREE - 1):
+        before, now = now, 2 * mapped(now) - before
+    return now
+
+
+def _blocks(count: int, size: int = BLOCK) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))

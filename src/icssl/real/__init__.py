@@ -1,0 +1,1 @@
+"""The benchmark on real data: sets, methods, rows and what is made of them."""

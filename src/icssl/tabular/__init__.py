@@ -1,0 +1,6 @@
+"""Tables as people have them, made into what a model reads."""
+
+from icssl.tabular.columns import ColumnEncoder
+from icssl.tabular.targets import read_targets
+
+__all__ = ["ColumnEncoder", "read_targets"]

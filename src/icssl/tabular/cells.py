@@ -1,0 +1,88 @@
+"""Single cells: which are missing, and which are numbers."""
+
+import math
+from collections.abc import Iterable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+_SECOND = np.timedelta64(1, "s")
+_DAY = 86_400.0  # seconds
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell is None, NaN, NaT or ``pd.NA``.
+
+    Examples
+    --------
+    >>> [is_missing(cell) for cell in (None, float("nan"), 0, "", "nan")]
+    [True, True, False, False, False]
+    """
+    if isinstance(cell, (float, np.floating)):
+        return math.isnan(cell)
+    if isinstance(cell, (np.datetime64, np.timedelta64)):
+        return bool(np.isnat(cell))
+    # By their names, since pandas may not be installed.
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
+
+
+def as_number(cell: Any) -> float | None:
+    """A cell as a number, times in seconds; NaN where it is missing, None if it is none.
+
+    A number too large for float64 is infinite here.
+    """
+    if is_missing(cell):
+        return float("nan")
+    if isinstance(cell, (Real, np.bool_, Decimal)):
+        try:
+            return float(cell)
+        except OverflowError:
+            return float("inf")
+    return _seconds(cell)
+
+
+def _seconds(cell: Any) -> float | None:
+    """A moment as seconds since 1970, a span of time as its seconds."""
+    if isinstance(cell, datetime):
+        return (cell - datetime(1970, 1, 1, tzinfo=cell.tzinfo)).total_seconds()
+    if isinstance(cell, date):
+        return (cell - date(1970, 1, 1)).days * _DAY
+    if isinstance(cell, timedelta):
+        return cell.total_seconds()
+    if isinstance(cell, (np.datetime64, np.timedelta64)):
+        return float(as_numbers(np.array([cell]))[0])  # type: ignore[index]
+    return None
+
+
+def as_numbers(cells: ndarray) -> ndarray | None:
+    """A column as float64 with NaN for missing cells; None if a cell is no number."""
+    kind = cells.dtype.kind
+    if kind in "biuf":
+        with np.errstate(over="ignore"):  # long doubles; the infinite ones are refused
+            return cells.astype(np.float64)
+    if kind in "mM":
+        since = cells - np.datetime64(0, "s") if kind == "M" else cells
+        return since / _SECOND  # NaT becomes NaN
+    if kind != "O":
+        return None
+    numbers = np.empty(len(cells))
+    for row, cell in enumerate(cells):
+        number = as_number(cell)
+        if number is None:
+            return None
+        numbers[row] = number
+    return numbers
+
+
+def as_texts(cells: Iterable[Any]) -> list[str | None]:
+    """A column as texts, None where it is missing; 1, 1.0 and "1" are the same text."""
+    return [None if is_missing(cell) else _text(cell) for cell in cells]
+
+
+def _text(cell: Any) -> str:
+    whole = isinstance(cell, (float, np.floating)) and float(cell).is_integer()
+    return str(int(cell) if whole else cell)

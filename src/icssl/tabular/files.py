@@ -1,0 +1,276 @@
+"""Tables with labels, from a file and back: CSV, Parquet and NPZ."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy import ndarray
+
+from icssl.errors import did_you_mean
+from icssl.files import replacing
+
+SUFFIXES = (".csv", ".parquet", ".npz")
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable:
+    """A table of which some rows have a label.
+
+    Parameters
+    ----------
+    name : str
+        Where it comes from, for messages.
+    features : data frame or ndarray of shape (n, d)
+        What the classifier reads.
+    target : array-like of length n
+        A label a row; -1, None, NaN or an empty text where there is none.
+    kept : data frame or dict of arrays
+        What is written back, cell for cell as it was read.
+    separator : str
+        Of a CSV file.
+    truth : ndarray, optional
+        Labels of all rows, where they are known.
+    """
+
+    name: str
+    features: Any
+    target: Any
+    kept: Any
+    separator: str = ","
+    truth: ndarray | None = None
+
+
+def read_table(
+    path: Path, target: str, *, drop: Sequence[str] = (), separator: str = ","
+) -> LabelTable:
+    """Read CSV, Parquet or NPZ; every error names the file and the place in it.
+
+    Parameters
+    ----------
+    path : Path
+        Of an NPZ file, arrays with as many rows as the target are the features, one column
+        or several each; other arrays are only written back.
+    target : str
+        Name of the column, or of the array, with the labels.
+    drop : sequence of str
+        Columns that the classifier must not see, say the number of a row.
+    separator : str
+        Of a CSV file.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"{path} must end in {', '.join(SUFFIXES)}.")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist.")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give the name of a file.")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty.")
+    if path.suffix == ".npz":
+        return _read_npz(path, target, drop)
+    frame = _read_csv(path, separator) if path.suffix == ".csv" else _read_parquet(path)
+    kept = _read_text(path, separator) if path.suffix == ".csv" else frame
+    names = [str(name) for name in frame.columns]
+    frame = frame.set_axis(names, axis=1)
+    hint = " Is the separator right?" if len(names) == 1 else ""
+    _check_names(path, "column", names, [target, *drop], hint)
+    if not len(frame):
+        raise ValueError(f"{path} has a header and no rows.")
+    features = _with_times(frame.drop(columns=[target, *drop]))
+    _check_features(path, features.shape[1], target)
+    cells = _without_blanks(frame[target].to_numpy(dtype=object))
+    return LabelTable(str(path), features, cells, kept, separator)
+
+
+def default_output(path: Path) -> Path:
+    """The same name with ``-labelled`` before its suffix.
+
+    Examples
+    --------
+    >>> print(default_output(Path("data/iris.csv")))
+    data/iris-labelled.csv
+    """
+    return path.with_name(f"{path.stem}-labelled{path.suffix}")
+
+
+def check_output(path: Path, source: Path, *, force: bool) -> None:
+    """Refuse an output of another kind, the input itself, and what exists already."""
+    if path.suffix != source.suffix:
+        raise ValueError(f"{path} must end in {source.suffix}, as {source} does.")
+    check_new(path, source, force=force)
+
+
+def check_new(path: Path, source: Path | None, *, force: bool) -> None:
+    """Refuse to write over the input, and over anything else unless ``force``."""
+    if source is not None and path.resolve() == source.resolve():
+        raise ValueError(f"{path} is the input: give another name for what is written.")
+    if path.exists() and not force:
+        raise ValueError(f"{path} exists already: --force writes over it.")
+
+
+def write_table(table: LabelTable, columns: Mapping[str, ndarray], path: Path) -> None:
+    """The rows as they were, with columns more; the file is whole or not there."""
+    kept = table.kept
+    named = {_free_name(name, list(kept)): values for name, values in columns.items()}
+    with replacing(path) as unfinished:
+        if path.suffix == ".npz":
+            arrays: dict[str, Any] = {name: _plain(v) for name, v in named.items()}
+            with unfinished.open("wb") as file:
+                np.savez(file, **kept, **arrays)
+        elif path.suffix == ".parquet":
+            kept.assign(**named).to_parquet(unfinished)
+        else:
+            kept.assign(**named).to_csv(
+                unfinished, index=False, sep=table.separator, float_format="%.6g"
+            )
+
+
+def _free_name(name: str, taken: Sequence[Any]) -> str:
+    """``label``, or ``icssl_label`` where the table has a column of that name."""
+    while name in taken:
+        name = f"icssl_{name}"
+    return name
+
+
+def _plain(values: ndarray) -> ndarray:
+    """Without objects, which NPZ keeps only as pickles."""
+    return values.astype(str) if values.dtype == object else values
+
+
+def _check_names(
+    path: Path, kind: str, names: Sequence[str], wanted: Sequence[str], hint: str = ""
+) -> None:
+    """Every name occurs, and occurs once."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{path} has more than one {kind} {name!r}.")
+    for name in wanted:
+        if name not in names:
+            raise ValueError(
+                f"{path} has no {kind} {name!r}: it has {', '.join(map(repr, names))}."
+                f"{did_you_mean(name, names)}{hint}"
+            )
+
+
+def _check_features(path: Path, count: int, target: str) -> None:
+    if not count:
+        raise ValueError(f"{path} has nothing to learn from beside the target {target!r}.")
+
+
+def _pandas(path: Path) -> Any:
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError(
+            f"{path.suffix} files need pandas: pip install 'icssl[tables]'."
+        ) from error
+    return pd
+
+
+def _read_csv(path: Path, separator: str) -> Any:
+    """Cells as what they look like; empty ones, NA, NaN and null are missing."""
+    pd = _pandas(path)
+    _check_csv(path, separator)
+    try:
+        return pd.read_csv(
+            path, sep=separator, encoding="utf-8-sig", index_col=False, low_memory=False
+        )
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as .csv: {error}.") from error
+
+
+def _read_text(path: Path, separator: str) -> Any:
+    """Cells as they are written, so that 1.10 and 007 stay as they are."""
+    return _pandas(path).read_csv(
+        path,
+        sep=separator,
+        encoding="utf-8-sig",
+        index_col=False,
+        dtype=str,
+        keep_default_na=False,
+    )
+
+
+def _check_csv(path: Path, separator: str) -> None:
+    """Refuse a file with lines cut short, which pandas would fill with missing cells."""
+    width, line = 0, 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = csv.reader(file, delimiter=separator, strict=True)
+            for cells in lines:
+                line = lines.line_num
+                if not width:
+                    _check_names(path, "column", cells, [])
+                width = width or len(cells)
+                if cells and len(cells) != width:
+                    raise ValueError(
+                        f"{path}, line {line}, has {len(cells)} fields and the header has "
+                        f"{width}: the file may be cut short."
+                    )
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not text in UTF-8: {error}.") from error
+    except csv.Error as error:
+        raise ValueError(
+            f"{path} cannot be read from line {line + 1} on: {error}. The file may be cut "
+            "short."
+        ) from error
+
+
+def _read_parquet(path: Path) -> Any:
+    pd = _pandas(path)
+    try:
+        return pd.read_parquet(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be read as .parquet, perhaps it is cut short: {error}."
+        ) from error
+
+
+def _read_npz(path: Path, target: str, drop: Sequence[str]) -> LabelTable:
+    try:
+        with path.open("rb") as file, np.load(file) as found:
+            arrays = dict(found)
+    except (OSError, EOFError, ValueError, TypeError, BadZipFile) as error:
+        raise ValueError(
+            f"{path} cannot be read as .npz, perhaps it is cut short: {error}."
+        ) from error
+    _check_names(path, "array", list(arrays), [target, *drop])
+    cells = arrays[target]
+    if cells.ndim != 1 or not len(cells):
+        raise ValueError(f"{path}: {target!r} must have a label a row, got {cells.shape}.")
+    used = [
+        array.reshape(len(cells), -1)
+        for name, array in arrays.items()
+        if name not in (target, *drop) and array.shape[:1] == cells.shape
+    ]
+    _check_features(path, len(used), target)
+    numeric = all(array.dtype.kind in "biuf" for array in used)
+    features = np.hstack(used if numeric else [array.astype(object) for array in used])
+    if cells.dtype.kind == "U":
+        cells = _without_blanks(cells.astype(object))
+    return LabelTable(str(path), features, cells, arrays)
+
+
+def _without_blanks(cells: ndarray) -> ndarray:
+    """None where there is nothing but blanks."""
+    filled = cells.copy()
+    filled[[isinstance(cell, str) and not cell.strip() for cell in cells]] = None
+    return filled
+
+
+def _with_times(frame: Any) -> Any:
+    """Text columns in which every cell is a date (ISO 8601) made into times."""
+    import pandas as pd
+
+    for name in frame.columns:
+        column = frame[name]
+        present = column.dropna()
+        if not len(present) or not all(isinstance(cell, str) for cell in present):
+            continue
+        times = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)
+        if times.notna().sum() == len(present):
+            frame = frame.assign(**{name: times.dt.tz_localize(None)})
+    return frame

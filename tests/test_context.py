@@ -1,0 +1,870 @@
+"""A table in context: views, graphs, kernels, gate and head, each against a reference.
+
+Most contexts here have fewer rows than the eigenmap starts from, so that it is exact, and
+what holds for the exact one holds to rounding.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from scipy.stats import norm, rankdata
+from sklearn.datasets import make_blobs
+from sklearn.feature_selection import f_classif
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import euclidean_distances
+
+from helpers import F64, F64_DEEP, principal_angle
+from icssl.context import gate, neighbours
+from icssl.context import model as model_file
+from icssl.context.gate import FEATURES, evidence
+from icssl.context.kernels import (
+    ABSOLUTE,
+    DIFFUSED,
+    FORMS,
+    KERNELS,
+    REACH_TIME,
+    RELAXATIONS,
+    STEPS,
+    ContextKernels,
+    Neighbourhood,
+)
+from icssl.context.model import ContextConfig, ContextModel, see_rows
+from icssl.context.neighbours import (
+    NEIGHBOURS,
+    PASSES,
+    SHARPNESS,
+    Eigenmap,
+    GivenGraph,
+    Graph,
+    scale_of,
+    squared_distances,
+    waves,
+    weights,
+)
+from icssl.context.views import LONGEST, VIEWS, Views
+
+
+def table(generator, b=2, n=40, d=3, dtype=torch.float64):
+    return torch.randn(b, n, d, generator=generator, dtype=dtype)
+
+
+def blobs(seed=0, n=120, centres=4, apart=8.0):
+    """Far apart, on a line, so that the graph has a gap after as many eigenvalues."""
+    places = [[apart * i, 0.0, 0.0] for i in range(centres)]
+    x, y = make_blobs(n, centers=places, cluster_std=0.5, random_state=seed)
+    return torch.tensor(x)[None], torch.tensor(y)[None]
+
+
+def one_hot(classes, b=2):
+    """The same classes in every context."""
+    return torch.nn.functional.one_hot(torch.tensor([classes] * b)).double()
+
+
+def views_of(x, names=VIEWS, labelled=(0, 1, 2, 3, 4, 5), classes=(0, 1, 2, 2, 1, 0)):
+    indices = torch.tensor([labelled] * len(x))
+    return Views.fit(x, names, indices, one_hot(classes, len(x)))
+
+
+def centred(x):
+    return x.numpy() - x.numpy().mean(0)
+
+
+def of_size_one(rows):
+    """Root mean square length of the rows is one."""
+    return rows / np.sqrt((rows**2).sum(1).mean())
+
+
+def gram(rows):
+    return rows @ rows.mT
+
+
+# Views
+
+
+def test_ranks_are_normal_scores_and_ties_share_theirs(generator):
+    x = table(generator)
+    x[..., 0] = 3 * x[..., 0].round()
+    assert len(x[0, :, 0].unique()) < 10
+    (found,) = views_of(x, ("ranks",))(x)
+    for rows, view in zip(x.numpy(), found, strict=True):
+        ranks = rankdata(rows, method="average", axis=0)
+        scores = norm.ppf((ranks - 0.5) / len(rows))
+        # Columns keep their own deviation.
+        scores *= rows.std(0) / np.sqrt((scores**2).mean(0))
+        np.testing.assert_allclose(view.numpy(), of_size_one(scores), **F64)
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 5), (9, 20)])
+def test_raw_half_and_white_are_powers_of_the_singular_values(generator, n, d):
+    """Against NumPy's decomposition: the rows' inner products do not know the basis."""
+    x = table(generator, n=n, d=d)
+    x[..., 1] = x[..., 0]  # one direction fewer than columns
+    raw, half, white = views_of(x, ("raw", "half", "white"))(x)
+    for i, rows in enumerate(x):
+        u, s, _ = np.linalg.svd(centred(rows), full_matrices=False)
+        u, s = u[:, s > 1e-9], s[s > 1e-9]
+        for view, power in ((raw, 1), (half, 0.5), (white, 0)):
+            expected = of_size_one(u * s**power)
+            np.testing.assert_allclose(gram(view[i]), expected @ expected.T, **F64_DEEP)
+
+
+def test_white_columns_have_one_variance_and_no_covariance(generator):
+    x = table(generator, n=60, d=5) @ table(generator, n=5, d=5)
+    x[..., 2] = x[..., 0] - x[..., 1]
+    (white,) = views_of(x, ("white",))(x)
+    covariance = white.mT @ white
+    variance = covariance.diagonal(dim1=1, dim2=2)
+    kept = variance > 1e-9
+    assert kept.sum(1).tolist() == [4, 4]
+    expected = torch.diag_embed(kept * variance.amax(1, keepdim=True))
+    torch.testing.assert_close(covariance, expected, **F64_DEEP)
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 3), (8, 30)])
+def test_a_row_has_its_place_whatever_comes_with_it(generator, n, d):
+    views = views_of(table(generator, n=n, d=d))
+    new = 3 * table(generator, n=6, d=d)
+    together = views(new)
+    for i in range(6):
+        for alone, all_rows in zip(views(new[:, i : i + 1]), together, strict=True):
+            torch.testing.assert_close(alone, all_rows[:, i : i + 1], **F64)
+
+
+def test_constant_columns_change_nothing(generator):
+    x = table(generator)
+    wider = torch.cat([x, torch.full_like(x[..., :1], 7.0)], dim=-1)
+    for plain, with_it in zip(views_of(x)(x), views_of(wider)(wider), strict=True):
+        torch.testing.assert_close(gram(with_it), gram(plain), **F64)
+    ones = torch.ones(1, 8, 2).double()
+    for view in views_of(ones)(ones):
+        assert view.abs().max() == 0
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e4])
+def test_unit_of_the_table_changes_nothing(generator, unit):
+    x = table(generator)
+    other = unit * (x + torch.tensor([5.0, -10.0, 0.0]))
+    for plain, scaled in zip(views_of(x)(x), views_of(other)(other), strict=True):
+        torch.testing.assert_close(gram(scaled), gram(plain), **F64_DEEP)
+
+
+def test_columns_weigh_by_the_variance_between_classes(generator):
+    """Against the F statistic of an analysis of variance, as omega squared."""
+    x, classes = table(generator, n=60, d=6), [0, 1, 2, 0, 1, 2, 0, 0]
+    labelled = list(range(10, 18))
+    x[:, labelled, 0] += 4 * torch.tensor(classes)
+    ranks, relevant = views_of(x, ("ranks", "relevant"), labelled, classes)(x)
+    for i in range(2):
+        f, _ = f_classif(ranks[i, labelled], classes)
+        omega = 2 * (f - 1) / (2 * (f - 1) + len(classes))
+        assert omega[0] > 0.4
+        expected = ranks[i].numpy() * np.sqrt(np.maximum(omega, 0) + 0.05)
+        np.testing.assert_allclose(relevant[i], of_size_one(expected), **F64_DEEP)
+
+
+def test_columns_weigh_alike_where_classes_have_one_label(generator):
+    x = table(generator)
+    ranks, relevant = views_of(x, ("ranks", "relevant"), (4, 9, 1), (0, 1, 2))(x)
+    torch.testing.assert_close(relevant, ranks, **F64)
+
+
+def test_a_wild_cell_is_not_all_that_a_row_is(generator):
+    x = table(generator, b=1, n=400)
+    x[0, 0, 0] = 1e12
+    for view in views_of(x)(x):
+        assert view.isfinite().all()
+        assert view.norm(dim=-1).max() <= LONGEST + 1e-9
+
+
+# Graphs
+
+
+@pytest.mark.parametrize("n", [2, 9, 60])
+def test_scale_is_the_nearest_and_the_twelfth(generator, n):
+    x, new = table(generator, n=n), table(generator, n=5)
+    own, other = scale_of(x, x, own=True), scale_of(new, x, own=False)
+    for i in range(2):
+        among = np.sort(euclidean_distances(x[i], squared=True), axis=1)
+        to_new = np.sort(euclidean_distances(new[i], x[i], squared=True), axis=1)
+        last = min(NEIGHBOURS, n - 1)
+        np.testing.assert_allclose(own.near[i], among[:, 1], **F64_DEEP)
+        np.testing.assert_allclose(own.far[i], among[:, last], **F64_DEEP)
+        np.testing.assert_allclose(other.near[i], to_new[:, 0], **F64_DEEP)
+        last = min(NEIGHBOURS, n) - 1
+        np.testing.assert_allclose(other.far[i], to_new[:, last], **F64_DEEP)
+
+
+def test_equal_rows_have_a_scale_and_weights_that_are_finite():
+    x = torch.ones(1, 20, 3).double()
+    scale = scale_of(x, x, own=True)
+    assert (scale.far > 0).all()
+    assert (scale.contrast > 0).all()
+    graph = Graph(x, scale)
+    assert graph.dense().isfinite().all()
+    assert (graph.degrees > 0).all()
+
+
+def dense_weights(x):
+    """Of one table, with loops, from the definition."""
+    d = euclidean_distances(x, squared=True)
+    n = len(d)
+    ordered = np.sort(d, axis=1)
+    near, far = ordered[:, 1], ordered[:, min(NEIGHBOURS, n - 1)]
+    w = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            unit = np.sqrt((far[i] - near[i]) * (far[j] - near[j]))
+            steps = (d[i, j] - (near[i] + near[j]) / 2) / unit
+            w[i, j] = 0 if i == j else np.exp(-SHARPNESS * max(steps, -1))
+    return w
+
+
+def test_weights_count_distances_in_units_of_contrast(generator):
+    x = table(generator)
+    graph = Graph(x, scale_of(x, x, own=True))
+    for i in range(2):
+        expected = dense_weights(x[i])
+        np.testing.assert_allclose(graph.dense()[i], expected, **F64_DEEP)
+        np.testing.assert_allclose(graph.degrees[i], expected.sum(1), **F64_DEEP)
+
+
+def test_new_rows_have_the_weights_of_the_definition(generator):
+    x, new = table(generator, b=1), table(generator, b=1, n=4)
+    own, other = scale_of(x, x, own=True), scale_of(new, x, own=False)
+    d = euclidean_distances(new[0], x[0], squared=True)
+    among = np.sort(euclidean_distances(x[0], squared=True), axis=1)
+    near, far = among[:, 1], among[:, NEIGHBOURS]
+    to_new = np.sort(d, axis=1)
+    new_near, new_far = to_new[:, :1], to_new[:, NEIGHBOURS - 1 : NEIGHBOURS]
+    unit = np.sqrt((new_far - new_near) * (far - near))
+    expected = np.exp(-SHARPNESS * np.maximum((d - (new_near + near) / 2) / unit, -1))
+    np.testing.assert_allclose(weights(new, other, x, own)[0], expected, **F64_DEEP)
+
+
+@pytest.mark.parametrize("block", [1, 7, 39])
+def test_graph_in_blocks_is_the_dense_one(generator, block):
+    x, values = table(generator), table(generator, d=5)
+    scale = scale_of(x, x, own=True)
+    dense, blocked = Graph(x, scale), Graph(x, scale, block=block)
+    torch.testing.assert_close(blocked.degrees, dense.degrees, **F64)
+    torch.testing.assert_close(blocked @ values, dense @ values, **F64)
+    torch.testing.assert_close(blocked.dense(), dense.dense(), **F64)
+
+
+def test_product_is_with_the_normalised_weights(generator):
+    x, values = table(generator), table(generator, d=5)
+    graph = Graph(x, scale_of(x, x, own=True))
+    w = graph.dense()
+    root = torch.diag_embed(w.sum(-1).rsqrt())
+    for product in (graph @ values, GivenGraph(w) @ values):
+        torch.testing.assert_close(product, root @ w @ root @ values, **F64)
+
+
+def graph_and_eigenmap(x, k=8, block=neighbours.BLOCK):
+    graph = Graph(x, scale_of(x, x, own=True), block)
+    return graph, Eigenmap.of_graph(graph, waves(x, k), k)
+
+
+def exact_eigenmap(w):
+    """Values and functions of the walk D^-1 W of one graph, by LAPACK, falling."""
+    degrees = w.sum(1)
+    root = degrees.rsqrt()
+    values, vectors = torch.linalg.eigh(root[:, None] * w * root)
+    stationary = degrees / degrees.sum()
+    return values.flip(0), vectors.flip(1) / stationary.sqrt()[:, None], stationary
+
+
+def blobs_of_a_context(seed=0):
+    """Four blobs that touch: eigenvalues near one, none of them repeated, then a gap."""
+    x, y = blobs(seed, apart=3.0)
+    return views_of(x, ("raw",))(x)[0], y
+
+
+def test_eigenmap_finds_the_leading_functions_of_the_walk():
+    for seed in range(3):
+        x, _ = blobs_of_a_context(seed)
+        graph, found = graph_and_eigenmap(x)
+        values, functions, stationary = exact_eigenmap(graph.dense()[0])
+        assert values[3] - values[4] > 0.05
+        torch.testing.assert_close(found.values[0, :4], values[:4], rtol=0, atol=1e-6)
+        angle = principal_angle(found.functions[0, :, 1:4], functions[:, 1:4])
+        assert angle < 1e-3
+        kept = found.functions[0, :, 1:4]
+        inner = kept.mT @ (stationary[:, None] * kept)
+        torch.testing.assert_close(inner, torch.eye(3).double(), rtol=0, atol=1e-4)
+
+
+def test_functions_have_mean_zero_where_the_walk_stays(generator):
+    x = table(generator, n=90)
+    graph, found = graph_and_eigenmap(x)
+    stationary = graph.degrees / graph.degrees.sum(-1, keepdim=True)
+    mean = torch.einsum("bn,bnk->bk", stationary, found.functions)
+    torch.testing.assert_close(mean, torch.zeros_like(mean), rtol=0, atol=1e-12)
+
+
+def test_a_small_context_has_the_exact_eigenmap(generator):
+    x = table(generator, b=1, n=30)
+    graph, found = graph_and_eigenmap(x, k=30)
+    values, functions, _ = exact_eigenmap(graph.dense()[0])
+    torch.testing.assert_close(found.values[0], values.clamp(min=0), **F64_DEEP)
+    for time in (1, 6):
+        features = found.at_time(found.functions, time)[0]
+        expected = functions * values.clamp(min=0) ** (time / 2)
+        torch.testing.assert_close(1 + gram(features), gram(expected), **F64_DEEP)
+
+
+def test_extension_to_the_own_rows_gives_the_functions(generator):
+    x = table(generator, b=1, n=30)
+    graph, found = graph_and_eigenmap(x, k=30)
+    kept = found.values[0] > 0.2  # smaller ones are not divided by
+    assert kept.sum() >= 4
+    extended = found.extended(graph.dense())[0]
+    torch.testing.assert_close(extended[:, kept], found.functions[0, :, kept], **F64_DEEP)
+
+
+def test_eigenmap_follows_the_order_of_rows(generator):
+    x = table(generator, n=90)
+    order = torch.randperm(90, generator=generator)
+    _, plain = graph_and_eigenmap(x)
+    _, shuffled = graph_and_eigenmap(x[:, order])
+    torch.testing.assert_close(shuffled.values, plain.values, **F64_DEEP)
+    expected = gram(plain.functions)[:, order][:, :, order]
+    torch.testing.assert_close(gram(shuffled.functions), expected, **F64_DEEP)
+
+
+def test_eigenmap_in_blocks_is_the_dense_one(generator):
+    x = table(generator, n=90)
+    _, dense = graph_and_eigenmap(x)
+    _, blocked = graph_and_eigenmap(x, block=7)
+    torch.testing.assert_close(gram(blocked.functions), gram(dense.functions), **F64_DEEP)
+
+
+def test_a_view_takes_24_passes_over_its_rows_and_no_matrix_of_them(generator, monkeypatch):
+    pairs, largest = 0, 0
+
+    def counted(a, c):
+        nonlocal pairs, largest
+        size = a.shape[1] * c.shape[1]
+        pairs, largest = pairs + size, max(largest, size)
+        return squared_distances(a, c)
+
+    monkeypatch.setattr(neighbours, "squared_distances", counted)
+    x = table(generator, b=1, n=90)
+    scale = scale_of(x, x, own=True)
+    assert pairs == 90**2
+    largest = 0
+    Eigenmap.of_graph(Graph(x, scale, block=7), waves(x, 8), 8)
+    assert pairs <= PASSES * 90**2
+    assert largest == 7 * 90
+
+
+def test_relaxation_is_when_a_walk_forgets_the_parts(generator):
+    x = table(generator, n=30)
+    _, found = graph_and_eigenmap(x, k=6)
+    for parts, place in ((2, 2), (5, 5), (50, 5)):
+        for i in range(2):
+            value = min(max(float(found.values[i, place]), 1e-3), 1 - 1e-4)
+            steps = float(found.relaxation(parts)[i])
+            assert value**steps == pytest.approx(math.exp(-1))
+
+
+# Kernels
+
+
+def kernels_of(x, labelled, n_classes=3, k=48, views=VIEWS):
+    """Of contexts whose labelled rows have the classes 0, 1, ... in turn."""
+    indices = torch.tensor([labelled] * len(x))
+    classes = torch.arange(len(labelled)) % n_classes
+    target = torch.nn.functional.one_hot(classes, n_classes).double()
+    return ContextKernels.of_rows(x, indices, target.expand(len(x), -1, -1), k, views)
+
+
+def cosine(a, b):
+    a, b = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (a, b))
+    return a @ b.T
+
+
+def expected_kernels(rows, labelled, n_classes):
+    """Every form, of one view of one context, from its rows, by NumPy."""
+    rows = rows.numpy()
+    known = rows[labelled]
+    d = euclidean_distances(rows, squared=True)
+    far = np.sort(d, axis=1)[:, min(NEIGHBOURS, len(d) - 1)]
+    d = d[:, labelled]
+    made = {
+        "linear": rows @ known.T,
+        "cosine": cosine(rows, known),
+        "wide": np.exp(-d / 2),
+        "narrow": np.exp(-2 * d),
+        "local": np.exp(-d / np.sqrt(np.outer(far, far[labelled]))),
+    }
+    values, functions, _ = exact_eigenmap(torch.tensor(dense_weights(rows)))
+    values, functions = values.clamp(min=0).numpy()[1:], functions.numpy()[:, 1:]
+    relaxed = -1 / np.log(np.clip(values[n_classes - 1], 1e-3, 1 - 1e-4))
+    times = [*STEPS, *(relaxed * t for t in RELAXATIONS)]
+    for name, time in zip(DIFFUSED, times, strict=True):
+        features = functions * values ** (time / 2)
+        made[name] = cosine(features, features[labelled])
+    return made
+
+
+def test_every_kernel_is_its_formula(generator):
+    x, labelled = table(generator, n=30), [3, 17, 5, 29]
+    kernels = kernels_of(x, labelled)
+    assert kernels.names == KERNELS
+    found = kernels.columns(kernels.own()).kernels
+    for i in range(2):
+        for view, rows in zip(VIEWS, kernels.views(x), strict=True):
+            for form, expected in expected_kernels(rows[i], labelled, 3).items():
+                kernel = found[i, KERNELS.index(f"{view}.{form}")]
+                np.testing.assert_allclose(
+                    kernel, expected, err_msg=f"{view}.{form}", **F64_DEEP
+                )
+
+
+def test_kernel_of_absolute_differences_is_its_formula(generator):
+    x, labelled = table(generator, n=30), [3, 17, 5, 29]
+    kernels = kernels_of(x, labelled, views=("ranks",))
+    assert kernels.names == (*(f"ranks.{form}" for form in FORMS), ABSOLUTE)
+    found = kernels.columns(kernels.own()).kernels[:, -1]
+    (ranks,) = views_of(x, ("ranks",))(x)
+    for i in range(2):
+        apart = np.abs(ranks[i].numpy()[:, None] - ranks[i].numpy()[labelled]).sum(-1)
+        expected = np.exp(-2 * apart / apart.mean())
+        np.testing.assert_allclose(found[i], expected, **F64_DEEP)
+
+
+def test_names_are_in_order_whatever_the_views(generator):
+    x = table(generator, n=20)
+    assert len(KERNELS) == len(set(KERNELS)) == 10 * len(VIEWS) + 1
+    for views in (("white",), ("raw", "half"), VIEWS):
+        names = kernels_of(x, [0, 1], views=views).names
+        assert names == tuple(n for n in KERNELS if n.split(".")[0] in views)
+
+
+def test_new_rows_one_by_one_are_as_together(generator):
+    x, new = table(generator), table(generator, n=6)
+    kernels = kernels_of(x, [3, 17, 5])
+    together = kernels.columns(kernels.place(new))
+    for i in range(6):
+        alone = kernels.columns(kernels.place(new[:, i : i + 1]))
+        part = slice(i, i + 1)
+        torch.testing.assert_close(alone.kernels, together.kernels[:, :, part], **F64_DEEP)
+        torch.testing.assert_close(alone.contact, together.contact[:, part], **F64_DEEP)
+        torch.testing.assert_close(alone.reach, together.reach[:, part], **F64_DEEP)
+
+
+def test_a_given_graph_has_the_kernels_of_its_rows(generator):
+    """The weights of a view, given as a matrix: its diffusion kernels, and no others."""
+    x, labelled = table(generator, n=30), [3, 17, 5]
+    by_rows = kernels_of(x, labelled, views=("raw",))
+    (raw,) = views_of(x, ("raw",))(x)
+    w = Graph(raw, scale_of(raw, raw, own=True)).dense()
+    given = ContextKernels.of_weights(w, torch.tensor([labelled] * 2), 3, 48)
+    assert given.names == tuple(f"raw.{form}" for form in DIFFUSED)
+    found = given.columns(given.own())
+    expected = by_rows.columns(by_rows.own())
+    places = [by_rows.names.index(name) for name in given.names]
+    torch.testing.assert_close(found.kernels, expected.kernels[:, places], **F64_DEEP)
+    assert (found.contact == 1).all()
+
+
+def test_new_rows_of_a_given_graph(generator):
+    """With the weights of an old row it is where that was; with none it has no contact."""
+    x = table(generator, b=1, n=30)
+    w = Graph(x, scale_of(x, x, own=True)).dense()
+    kernels = ContextKernels.of_weights(w, torch.tensor([[1, 2]]), 2, 48)
+    found = kernels.columns(kernels.place(torch.cat([w[:, :5], 0 * w[:, :1]], dim=1)))
+    old = kernels.columns(kernels.own())
+    torch.testing.assert_close(found.contact[:, 5:], torch.zeros(1, 1).double())
+    assert (found.contact[:, :5] > 0.9).all()
+    torch.testing.assert_close(found.reach[:, 5:], torch.zeros(1, 1).double())
+    place = list(DIFFUSED).index("steps6")  # the longest in which noise has died out
+    torch.testing.assert_close(
+        found.kernels[:, place, :5], old.kernels[:, place, :5], rtol=0, atol=0.02
+    )
+
+
+def test_contact_is_one_among_the_rows_and_zero_far_away(generator):
+    x = table(generator, n=60)
+    kernels = kernels_of(x, [0, 1])
+    assert kernels.columns(kernels.own()).contact.median() > 0.99
+    corners = torch.cartesian_prod(*[torch.tensor([-1e3, 1e3]).double()] * 3)
+    contact = kernels.columns(kernels.place(corners.expand(2, -1, -1))).contact
+    assert contact.max() < 1e-3
+
+
+@pytest.mark.parametrize("views", [("raw",), VIEWS], ids=["raw", "all"])
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_of_one_part_do_not_reach_another(seed, views):
+    x, y = blobs(seed, n=60, centres=2, apart=40.0)
+    labelled = torch.nonzero(y[0] == 0)[:4, 0].tolist()
+    kernels = kernels_of(x, labelled, n_classes=2, views=views)
+    reach = kernels.columns(kernels.own()).reach[0]
+    assert reach[y[0] == 1].max() < 1e-6
+    assert reach[y[0] == 0].min() > 0.2
+
+
+def test_reach_is_how_likely_a_walk_meets_a_labelled_row(generator):
+    x, labelled = table(generator, b=1, n=30), [3, 17]
+    kernels = kernels_of(x, labelled, views=("raw",))
+    (raw,) = views_of(x, ("raw",))(x)
+    values, functions, _ = exact_eigenmap(torch.tensor(dense_weights(raw[0])))
+    walked = functions * values.clamp(min=0) ** (REACH_TIME / 2)
+    likely = (walked @ walked[labelled].mT).amax(1).clamp(0, 1)
+    found = kernels.columns(kernels.own())
+    torch.testing.assert_close(found.reach[0], likely * found.contact[0], **F64_DEEP)
+
+
+def test_neighbourhood_without_distances_is_equivariant_to_the_order_of_rows(generator):
+    x = table(generator, b=1, n=80)
+    w = Graph(x, scale_of(x, x, own=True)).dense()
+    order = torch.randperm(80, generator=generator)
+    plain = Neighbourhood.of_weights(w, 8).own.functions
+    shuffled = Neighbourhood.of_weights(w[:, order][:, :, order], 8).own.functions
+    expected = gram(plain)[:, order][:, :, order]
+    torch.testing.assert_close(gram(shuffled), expected, rtol=1e-5, atol=1e-6)
+
+
+# The gate
+
+
+def gate_case(generator, b=1, e=2, n=15, classes=(0, 1, 2, 0, 1, 2, 0, 0)):
+    """Positive definite kernels between points, of which the first have a class."""
+    points = torch.randn(b, e, n, 4, generator=generator, dtype=torch.float64)
+    kernels = points @ points.mT / 4
+    m, y = len(classes), torch.tensor([classes] * b)
+    real = torch.ones(b, m, dtype=torch.bool)
+    target = torch.nn.functional.one_hot(y, max(classes) + 1).double()
+    return kernels[..., :m], kernels[..., :m, :m], target, real
+
+
+def sharpened(scores):
+    return 3 * scores / scores.std(ddof=1)
+
+
+def judged_by_loop(scores, target, rows):
+    """Mean log-probability and hits beyond chance, of some rows."""
+    c = target.shape[1]
+    p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    right = [target[i, scores[i].argmax()] - 1 / c for i in rows]
+    score = [np.log(p[i] @ target[i]) + np.log(c) for i in rows]
+    return np.mean(score), np.mean(right)
+
+
+def feature(found, name):
+    return found[0, :, FEATURES.index(name)].numpy()
+
+
+def test_class_means_leave_each_row_out(generator):
+    kernels, among, target, real = gate_case(generator)
+    found = evidence(kernels, among, target, real)
+    y = target[0].numpy()
+    for e, kernel in enumerate(among[0].numpy()):
+        scores = np.zeros_like(y)
+        for i in range(len(y)):
+            for c in range(3):
+                others = [j for j in range(len(y)) if y[j, c] and j != i]
+                scores[i, c] = np.mean([kernel[i, j] for j in others])
+        score, hits = judged_by_loop(sharpened(scores), y, range(len(y)))
+        assert feature(found, "score")[e] == pytest.approx(score, rel=1e-10)
+        assert feature(found, "hits")[e] == pytest.approx(hits, rel=1e-10)
+        many = score * np.log(len(y) / 3)
+        assert feature(found, "score where many")[e] == pytest.approx(many, rel=1e-6)
+
+
+def test_ridge_is_refitted_without_each_row(generator):
+    kernels, among, target, real = gate_case(generator)
+    found = evidence(kernels, among, target, real)
+    y, m = target[0].numpy(), target.shape[1]
+    centring = np.eye(m) - 1 / m
+    for e, kernel in enumerate(among[0].numpy()):
+        kernel = centring @ kernel @ centring  # noqa: PLW2901
+        scores = np.zeros_like(y)
+        for i in range(m):
+            rest = np.delete(np.arange(m), i)
+            ridge = KernelRidge(alpha=gate._RIDGE, kernel="precomputed")
+            ridge.fit(kernel[np.ix_(rest, rest)], y[rest] - 1 / 3)
+            scores[i] = ridge.predict(kernel[i : i + 1, rest])[0]
+        score, hits = judged_by_loop(sharpened(scores), y, range(m))
+        assert feature(found, "ridge")[e] == pytest.approx(score, rel=1e-8)
+        assert feature(found, "ridge hits")[e] == pytest.approx(hits, rel=1e-8)
+
+
+def test_features_of_the_predictions_are_their_formulas(generator):
+    kernels, among, target, real = gate_case(generator)
+    found = evidence(kernels, among, target, real)
+    y = target[0].numpy()
+    predicted = []
+    for kernel in kernels[0].numpy():
+        scores = sharpened(kernel @ (y / y.sum(0)))
+        predicted.append(np.exp(scores) / np.exp(scores).sum(1, keepdims=True))
+    for e, p in enumerate(predicted):
+        share = p.mean(0)
+        expected = {
+            "agreement": (p * np.mean(predicted, axis=0)).sum(1).mean() - 1 / 3,
+            "confidence": p.max(1).mean() - 1 / 3,
+            "balance": -(share * np.log(share)).sum() / np.log(3),
+            "spread": np.log(kernels[0, e].numpy().std(0, ddof=1).mean()),
+        }
+        for name, value in expected.items():
+            assert feature(found, name)[e] == pytest.approx(value, rel=1e-10), name
+
+
+@pytest.mark.parametrize("classes", [(0, 1), (0, 1, 2, 3), (0, 0, 0, 1)])
+def test_features_are_finite_where_a_class_has_one_label(generator, classes):
+    found = evidence(*gate_case(generator, classes=classes))
+    assert found.isfinite().all()
+    if len(set(classes)) == len(classes):
+        for name in ("score", "hits", "ridge", "ridge hits"):
+            assert (feature(found, name) == 0).all()  # nobody else: nothing is learned
+
+
+@pytest.mark.parametrize("classes", [(0, 1, 2, 0, 1, 2, 0, 0), (0, 1)])
+def test_filling_up_labelled_rows_changes_no_feature(generator, classes):
+    kernels, among, target, real = gate_case(generator, classes=classes)
+    expected = evidence(kernels, among, target, real)
+    pad = torch.nn.functional.pad
+    found = evidence(
+        pad(kernels, (0, 3)),
+        pad(among, (0, 3, 0, 3)),
+        pad(target, (0, 0, 0, 3)),
+        pad(real, (0, 3)),
+    )
+    torch.testing.assert_close(found, expected, **F64)
+
+
+# The model
+
+
+def random_model(members=2, **options):
+    """Weights far from where training starts, so that everything has a part."""
+    model = ContextModel(ContextConfig(width=16, embedding=4, members=members, **options))
+    with torch.no_grad():
+        for p in model.gates.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+        model.calibration.copy_(torch.tensor([0.2, -0.1, 0.1, -0.3]))
+    return model.double().eval().requires_grad_(False)
+
+
+def context(generator, b=2, n=40, d=3, c=3, m=7):
+    """Random rows and classes; ``m`` labelled rows, each class among them."""
+    x = table(generator, b=b, n=n, d=d)
+    y = torch.randint(c, (b, n), generator=generator)
+    labelled = torch.zeros(b, n, dtype=torch.bool)
+    for i in range(b):
+        order = torch.randperm(n, generator=generator)[:m]
+        y[i, order[:c]] = torch.arange(c)
+        labelled[i, order] = True
+    return x, y, labelled, c
+
+
+def test_a_context_does_not_depend_on_the_batch(generator):
+    """Contexts of 3, 7 and 12 labels, filled up to twelve."""
+    model, c = random_model(), 3
+    cases = [context(generator, b=1, m=m) for m in (3, 7, 12)]
+    x, y, labelled = (torch.cat([case[i] for case in cases]) for i in range(3))
+    new = table(generator, b=3, n=5)
+    reading = model.read(x, y, labelled, c)
+    own, other = reading.own(), reading.new(new)
+    for i, case in enumerate(cases):
+        alone = model.read(*case)
+        for found, expected in (
+            (own, alone.own()),
+            (other, alone.new(new[i : i + 1])),
+        ):
+            torch.testing.assert_close(found.logits[i], expected.logits[0], **F64_DEEP)
+            torch.testing.assert_close(found.reach[i], expected.reach[0], **F64_DEEP)
+
+
+def test_equivariant_to_the_order_of_classes(generator):
+    model = random_model()
+    x, y, labelled, c = context(generator, n=90)
+    turn = torch.tensor([2, 0, 1])
+    plain, turned = model(x, y, labelled, c), model(x, turn[y], labelled, c)
+    torch.testing.assert_close(turned[..., turn], plain, **F64_DEEP)
+
+
+@pytest.mark.parametrize("n", [40, 150])
+def test_equivariant_to_the_order_of_rows(generator, n):
+    model = random_model()
+    x, y, labelled, c = context(generator, n=n)
+    order = torch.randperm(n, generator=generator)
+    plain = model(x, y, labelled, c)
+    shuffled = model(x[:, order], y[:, order], labelled[:, order], c)
+    torch.testing.assert_close(shuffled, plain[:, order], **F64_DEEP)
+
+
+def test_order_of_columns_and_unit_of_the_table_do_not_matter(generator):
+    model = random_model()
+    x, y, labelled, c = context(generator)
+    new = table(generator, n=5)
+    other, other_new = (1e4 * rows[..., [2, 0, 1]] + 3 for rows in (x, new))
+    plain, changed = (model.read(rows, y, labelled, c) for rows in (x, other))
+    torch.testing.assert_close(changed.own().logits, plain.own().logits, **F64_DEEP)
+    expected, found = plain.new(new), changed.new(other_new)
+    torch.testing.assert_close(found.logits, expected.logits, **F64_DEEP)
+
+
+def test_labels_of_other_rows_do_not_matter(generator):
+    model = random_model()
+    x, y, labelled, c = context(generator)
+    hidden = torch.where(labelled, y, -1)
+    expected = model(x, y, labelled, c)
+    torch.testing.assert_close(model(x, hidden, labelled, c), expected, rtol=0, atol=0)
+
+
+def test_new_rows_do_not_depend_on_each_other(generator):
+    model = random_model()
+    reading = model.read(*context(generator))
+    new = table(generator, n=6)
+    together = reading.new(new)
+    for i in range(6):
+        alone = reading.new(new[:, i : i + 1])
+        torch.testing.assert_close(alone.logits, together.logits[:, i : i + 1], **F64_DEEP)
+
+
+def test_parts_sum_to_the_logits(generator):
+    model = random_model()
+    reading = model.read(*context(generator))
+    for found in (reading.own(parts=True), reading.new(table(generator, n=6), parts=True)):
+        assert found.parts.shape[2] == 7
+        summed = found.parts.sum(2) + found.bias
+        torch.testing.assert_close(summed, found.logits, **F64)
+    assert reading.own().parts is None
+
+
+@pytest.mark.parametrize("as_graph", [False, True])
+def test_in_pieces_it_is_the_same(generator, monkeypatch, as_graph):
+    model = random_model()
+    x, y, labelled, c = context(generator)
+    new = table(generator, n=6)
+    if as_graph:
+        w = Graph(x, scale_of(x, x, own=True)).dense()
+        x, new, read = w, w[:, :6], model.read_graph
+    else:
+        read = model.read
+    reading = read(x, y, labelled, c)
+    whole = reading.own(parts=True), reading.new(new, parts=True)
+    monkeypatch.setattr(
+        model_file, "_MOST", 2 * 7 * len(KERNELS) * 9
+    )  # nine rows of all kernels
+    reading = read(x, y, labelled, c)
+    assert as_graph or reading.columns is None
+    pieces = reading.own(parts=True), reading.new(new, parts=True)
+    for found, expected in zip(pieces, whole, strict=True):
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, **F64_DEEP)
+
+
+def test_float32_is_close_to_float64(generator):
+    model = random_model()
+    x, y, labelled, c = context(generator)
+    exact = model(x, y, labelled, c).softmax(-1)
+    rough = model.float()(x.float(), y, labelled, c).softmax(-1)
+    torch.testing.assert_close(rough.double(), exact, rtol=0, atol=2e-3)
+
+
+def test_devices_agree(generator, device):
+    model = random_model()
+    x, y, labelled, c = context(generator)
+    new = table(generator, n=6)
+    reading = model.read(x, y, labelled, c)
+    expected = reading.own().logits, reading.new(new).logits
+    there = (part.to(device) for part in (x, y, labelled))
+    reading = model.to(device).read(*there, c)
+    found = reading.own().logits.cpu(), reading.new(new.to(device)).logits.cpu()
+    torch.testing.assert_close(found, expected, **F64_DEEP)
+
+
+def test_members_give_the_mean_of_their_weights(generator):
+    model = random_model(members=3)
+    seen = see_rows(*context(generator), VIEWS, 48)
+    each = [model.decide(seen, [i]).mixture for i in range(3)]
+    assert (each[0] - each[1]).abs().max() > 1e-4
+    mean = torch.stack(each).mean(0)
+    torch.testing.assert_close(model.decide(seen).mixture, mean, **F64)
+    torch.testing.assert_close(mean.sum(-1), torch.ones(2).double(), **F64)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_descent_is_on_the_balanced_cross_entropy_of_the_labels(generator, steps):
+    """Nesterov's, in the space of functions: autograd's gradient, divided by the kernel."""
+    _, among, target, real = gate_case(generator, e=1)
+    kernel = among[:, 0] + torch.eye(8)
+    found = random_model(steps=steps)._descend(kernel, target, real)
+    k, y = kernel[0], target[0]
+    weight = len(y) / 3 / (y @ y.sum(0))  # classes of many labels weigh as those of few
+    bound = (k.abs() * weight).sum(1).max() / 2 + 1
+    momentum = (bound.sqrt() - 1) / (bound.sqrt() + 1)
+    before = ahead = torch.zeros_like(y)
+    for _ in range(steps):
+        a = ahead.clone().requires_grad_()
+        losses = torch.nn.functional.cross_entropy(k @ a, y.argmax(1), reduction="none")
+        loss = (weight * losses).sum() + 0.5 * (a * (k @ a)).sum()
+        (gradient,) = torch.autograd.grad(loss, a)
+        now = ahead - torch.linalg.solve(k, gradient) / bound
+        before, ahead = now, now + momentum * (now - before)
+    torch.testing.assert_close(found[0], before, **F64_DEEP)
+
+
+def test_descent_ends_at_logistic_regression_in_the_kernel(generator):
+    _, among, target, real = gate_case(generator, e=1)
+    kernel = among[:, 0] + 0.1 * torch.eye(8)
+    found = kernel @ random_model(steps=400)._descend(kernel, target, real)
+    features = torch.linalg.cholesky(kernel[0]).numpy()
+    regression = LogisticRegression(
+        class_weight="balanced", fit_intercept=False, tol=1e-10, max_iter=1000
+    )
+    regression.fit(features, target[0].argmax(1))
+    expected = regression.decision_function(features)
+    np.testing.assert_allclose(found[0].softmax(-1), softmax(expected, axis=1), atol=1e-6)
+
+
+def test_temperature_divides_the_logits(generator):
+    """Those of the same weights without calibration: what it was fitted to."""
+    model, case = random_model(), context(generator)
+    constant, by_labels, by_classes, by_reach = model.calibration.tolist()
+    hot = model.read(*case).own()
+    model.calibration.zero_()
+    cold = model.read(*case).own()
+    temperature = constant + by_labels * math.log(7 / 3) + by_classes * math.log(3)
+    temperature = (temperature + by_reach * hot.reach).exp()
+    expected = cold.logits / temperature[..., None]
+    # Labels a class are counted in float32.
+    torch.testing.assert_close(hot.logits, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_bias_takes_from_classes_with_more_than_their_share(generator):
+    logits = table(generator, n=30) + torch.tensor([2.0, 0.0, -1.0])
+    strength = torch.tensor([0.3, 1.0]).double()[:, None, None]
+    found = model_file._balancing(logits, strength)
+    for i in range(2):
+        bias = np.zeros(3)
+        for _ in range(3):
+            share = softmax(logits[i].numpy() + bias, axis=1).mean(0)
+            bias -= strength[i].item() * np.log(3 * share)
+        np.testing.assert_allclose(found[i, 0], bias, **F64)
+        even = softmax(logits[i].numpy() + bias, axis=1).mean(0)
+        first = softmax(logits[i].numpy(), axis=1).mean(0)
+        assert np.abs(even - 1 / 3).max() < np.abs(first - 1 / 3).max()
+
+
+def test_a_row_without_contact_has_no_logits(generator):
+    reading = random_model().read(*context(generator))
+    columns = reading.kernels.columns(reading.kernels.own())
+    nowhere = columns._replace(contact=torch.zeros_like(columns.contact))
+    assert reading.of_columns(nowhere).logits.abs().max() == 0
+
+
+@pytest.mark.parametrize(("n", "d", "c"), [(2, 1, 2), (3, 50, 2), (30, 1, 20), (60, 2, 2)])
+def test_any_shape_is_finite(generator, n, d, c):
+    model = random_model()
+    reading = model.read(*context(generator, n=n, d=d, c=c, m=c))
+    for found in (reading.own(), reading.new(table(generator, n=3, d=d))):
+        assert found.logits.isfinite().all()
+        assert ((found.reach >= 0) & (found.reach <= 1)).all()

@@ -1,0 +1,547 @@
+"""The benchmark on real data, on small sets that stand in for the real ones."""
+
+import json
+import multiprocessing
+import re
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.neighbors import KNeighborsClassifier
+from typer.testing import CliRunner
+
+from icssl import ICSSLClassifier
+from icssl.cli import app
+from icssl.episode import Episode
+from icssl.evaluation import metrics
+from icssl.experiments.store import Store
+from icssl.random import generator_for
+from icssl.real import bench, pages, peers, suite, summary
+from icssl.real.bench import Trial, measure, run_missing, score, trials_of
+from icssl.real.peers import LABELLED_ONLY, METHODS, OURS, PEERS, as_numbers
+from icssl.real.suite import HALVES, SETS, draw_context, fingerprint, read_set
+from icssl.weights.released import weights_id
+
+FAST = ["logistic_regression", "nearest_neighbour"]
+
+
+def graph_learning():
+    """GraphLearning is compiled: it is not on every machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *_, **__: None)  # not ours to mend
+        return pytest.importorskip("graphlearning")
+
+
+def blobs(n=61, c=3, d=3, seed=0, spread=0.3):
+    """Classes that lie far apart."""
+    centres = 10 * np.eye(c, d)
+    x, y = make_blobs(n, centers=centres, cluster_std=spread, random_state=seed)
+    names = np.array(["red", "green", "blue", "grey"])
+    return pd.DataFrame(x, columns=[f"column{i}" for i in range(d)]).assign(target=names[y])
+
+
+def mixed(n=50):
+    """Numbers and categories, some cells missing."""
+    rng = np.random.default_rng(0)
+    table = blobs(n, c=2, d=2)
+    table["kind"] = np.where(rng.random(n) < 0.4, "a", "b")
+    table.loc[3, "kind"] = None
+    table.loc[[5, 7], "column0"] = np.nan
+    return table
+
+
+@pytest.fixture
+def folder(tmp_path):
+    read_set.cache_clear()
+    bench._context.cache_clear()
+    data = tmp_path / "data"
+    data.mkdir()
+    blobs().to_parquet(data / "iris.parquet")
+    mixed().to_parquet(data / "penguins.parquet")
+    blobs(40, c=2, seed=1).to_parquet(data / "wine.parquet")
+    yield data
+    read_set.cache_clear()
+    bench._context.cache_clear()
+
+
+def context_of(table=None, labels=2, draw=0):
+    return draw_context(blobs() if table is None else table, "iris", draw, labels)
+
+
+def test_the_halves_share_no_set_and_are_nineteen():
+    development, report = (set(own) for own in HALVES.values())
+    assert not development & report
+    assert len(development | report) == len(SETS) == 19
+
+
+def test_a_context_is_rows_of_the_table_with_their_classes():
+    table = blobs(1500).assign(number=np.arange(1500.0))
+    context = context_of(table)
+    rows = context.table["number"].to_numpy().astype(int)
+    assert len(set(rows)) == len(rows) == suite.MOST_ROWS
+    classes = np.unique(table["target"])
+    np.testing.assert_array_equal(classes[context.y], table["target"].to_numpy()[rows])
+    known = context.labelled
+    np.testing.assert_array_equal(context.shown[known], context.y[known])
+    assert (context.shown[~known] == -1).all()
+    assert "target" not in context.table
+
+
+@pytest.mark.parametrize("labels", [1, 2, 5, 10])
+def test_so_many_of_each_class_are_labelled(labels):
+    context = context_of(labels=labels)
+    counts = np.bincount(context.y[context.labelled], minlength=3)
+    assert counts.tolist() == [labels] * 3
+
+
+def test_the_draw_and_the_set_decide_and_more_labels_add_to_fewer():
+    table = blobs()
+    one, same, other = (context_of(table, draw=d) for d in (0, 0, 1))
+    pd.testing.assert_frame_equal(one.table, same.table)
+    np.testing.assert_array_equal(one.labelled, same.labelled)
+    assert not one.table.equals(other.table)
+    assert not one.table.equals(draw_context(table, "wine", 0, 2).table)
+    more = context_of(table, labels=5)
+    pd.testing.assert_frame_equal(one.table, more.table)
+    assert more.labelled[one.labelled].all()
+
+
+def test_small_classes_keep_an_unlabelled_row_and_single_rows_are_left_out():
+    table = blobs(40, c=2)
+    table.loc[:2, "target"] = "few"
+    table.loc[3, "target"] = "lone"
+    context = context_of(table, labels=10)
+    assert context.n_classes == 3
+    assert len(context.y) == 39
+    few = np.flatnonzero(np.bincount(context.y) == 3)
+    assert context.labelled[context.y == few].sum() == 2
+    with pytest.raises(ValueError, match="needs two classes with two rows"):
+        context_of(pd.DataFrame({"x": [1.0, 2, 3], "target": ["a", "a", "b"]}))
+
+
+def test_a_set_that_cannot_be_used_is_refused_by_name(folder):
+    with pytest.raises(FileNotFoundError, match=r"digits.parquet.*fetch_real_data.py"):
+        read_set(folder, "digits")
+    (folder / "vowel.parquet").write_text("no table")
+    with pytest.raises(ValueError, match=r"vowel.parquet cannot be read as Parquet"):
+        read_set(folder, "vowel")
+    blobs().drop(columns="target").to_parquet(folder / "pima.parquet")
+    with pytest.raises(ValueError, match=r"pima.parquet has no column 'target'"):
+        read_set(folder, "pima")
+    table = blobs()
+    table.loc[4, "target"] = None
+    table.to_parquet(folder / "olive.parquet")
+    with pytest.raises(ValueError, match=r"olive.parquet: 1 row\(s\) have no target"):
+        read_set(folder, "olive")
+
+
+def test_the_fingerprint_is_of_the_cells_and_not_of_how_they_are_stored():
+    table = mixed()
+    same = table.astype({"kind": object, "target": "category"})
+    assert fingerprint(table) == fingerprint(same)
+    changed = [table.copy() for _ in range(3)]
+    changed[0].loc[0, "column1"] += 1e-9
+    changed[1].loc[0, "kind"] = "c"
+    changed[2] = table.rename(columns={"kind": "sort"})
+    assert len({fingerprint(t) for t in (table, *changed)}) == 4
+
+
+def test_peers_get_standardised_numbers_and_one_hot_categories():
+    table = mixed().drop(columns="target").assign(empty=np.nan)
+    found = as_numbers(table)
+    filled = table["column0"].fillna(table["column0"].median())
+    wanted = (filled - filled.mean()) / filled.std(ddof=0)
+    np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(found[:, 2], 0)  # nothing is known of it
+    kinds = [table["kind"] == "a", table["kind"] == "b", table["kind"].isna()]
+    np.testing.assert_array_equal(found[:, 3:], np.stack(kinds, axis=1))
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_peers_solve_what_is_easy_and_see_no_hidden_class(name):
+    if name == "poisson_mbo":
+        graph_learning()
+    context = context_of(blobs(30))  # a multiple of three: PoissonMBO ends soon
+    found = PEERS[name](context, seed=3)
+    scores = score(found, context)
+    assert scores["accuracy"] == 1
+    assert scores["undecided"] == 0
+    hidden = np.where(context.labelled, context.y, (context.y + 1) % 3)
+    blind = PEERS[name](replace(context, y=hidden), seed=3)
+    np.testing.assert_array_equal(blind, found)
+
+
+def test_two_classes_and_decision_functions():
+    """scikit-learn gives the decision of two classes as one number."""
+    context = context_of(blobs(40, c=2))
+    found = PEERS["svc"](context, seed=0)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-10)
+    x, known = as_numbers(context.table), context.labelled
+    machine = clone(PEERS["svc"].estimator).fit(x[known], context.y[known])
+    decision = machine.decision_function(x) / PEERS["svc"].temperature
+    np.testing.assert_allclose(found[:, 1], 1 / (1 + np.exp(-decision)), rtol=1e-10)
+
+
+def test_scores_are_those_of_the_other_implementation(generator):
+    context = context_of(blobs(90, spread=8))
+    drawn = torch.rand(90, 3, generator=generator, dtype=torch.float64)
+    probabilities = drawn / drawn.sum(dim=1, keepdim=True)
+    found = score(probabilities.numpy(), context)
+    episode = Episode.single(
+        as_numbers(context.table), context.y, context.labelled, n_classes=3
+    )
+    for name in ("accuracy", "balanced_accuracy", "log_loss"):
+        wanted = getattr(metrics, name)(probabilities[None], episode).item()
+        assert found[name] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_rows_without_probabilities_get_equal_ones_and_are_counted():
+    context = context_of()
+    probabilities = np.eye(3)[context.y]
+    first, second = np.flatnonzero(~context.labelled & (context.y > 0))[:2]
+    probabilities[first] = np.nan
+    probabilities[second] = 0
+    probabilities[np.flatnonzero(context.labelled)[0]] = np.nan  # is not scored
+    found = score(probabilities, context)
+    n = int((~context.labelled).sum())
+    assert found["undecided"] == 2
+    assert found["accuracy"] == pytest.approx(1 - 2 / n, abs=1e-5)
+    assert found["log_loss"] == pytest.approx(2 / n * np.log(3), abs=1e-5)
+    with pytest.raises(ValueError, match=r"probabilities must be \(61, 3\), got \(61, 2\)"):
+        score(probabilities[:, :2], context)
+
+
+def test_calibration_is_pooled_over_draws(generator):
+    table, drawn, histograms = blobs(90, spread=8), [], []
+    for draw in range(4):
+        context = context_of(table, draw=draw)
+        p = torch.rand(90, 3, generator=generator, dtype=torch.float64).softmax(dim=1)
+        histograms.append(score(p.numpy(), context)["bins"])
+        x = as_numbers(context.table)
+        drawn.append((p, Episode.single(x, context.y, context.labelled, n_classes=3)))
+    wanted = metrics.expected_calibration_error(
+        torch.stack([p for p, _ in drawn]),
+        Episode.concat([episode for _, episode in drawn]),
+        generator=generator_for(0, "bootstrap"),
+    )
+    assert sum(v[0] for h in histograms for v in h.values()) == 4 * (90 - 6)
+    found = summary.calibration_error(histograms)
+    assert found == pytest.approx(wanted.mean, abs=1e-5)
+
+
+def trial_of(folder, name="iris", method="nearest_neighbour", labels=2, draw=0):
+    return Trial(name, labels, draw, method, fingerprint(read_set(folder, name)))
+
+
+def test_a_row_is_what_a_person_would_compute(folder):
+    row = measure(trial_of(folder, "penguins", "logistic_regression"), folder)
+    context = draw_context(read_set(folder, "penguins"), "penguins", 0, 2)
+    x, known = as_numbers(context.table), context.labelled
+    model = clone(PEERS["logistic_regression"].estimator).fit(x[known], context.y[known])
+    wanted = balanced_accuracy_score(context.y[~known], model.predict(x[~known]))
+    assert row["balanced_accuracy"] == pytest.approx(wanted, abs=1e-5)
+    assert row["classes"] == 2
+    assert row["scored"] == 50 - 4
+    assert json.loads(json.dumps(row)) == row
+
+
+def test_an_error_is_a_row(folder, monkeypatch):
+    monkeypatch.setitem(METHODS, "svc", peers.Supervised(KNeighborsClassifier(50)))
+    row = measure(trial_of(folder, method="svc"), folder)
+    assert row["error"].startswith("ValueError: Expected n_neighbors <= n_samples_fit")
+    assert "accuracy" not in row
+
+
+def test_warnings_of_a_method_are_kept(folder, monkeypatch):
+    hasty = peers.Supervised(LogisticRegression(max_iter=1))
+    monkeypatch.setitem(METHODS, "logistic_regression", hasty)
+    row = measure(trial_of(folder, method="logistic_regression"), folder)
+    assert row["warned"] == ["ConvergenceWarning"]
+
+
+def test_the_key_is_of_everything(folder, monkeypatch):
+    trial = trial_of(folder)
+    others = [
+        replace(trial, set="wine"),
+        replace(trial, labels=5),
+        replace(trial, draw=1),
+        replace(trial, method="svc"),
+        replace(trial, data="other"),
+    ]
+    keys = {t.key for t in (trial, *others)}
+    assert len(keys) == 6
+    other = peers.Supervised(KNeighborsClassifier(2))
+    monkeypatch.setitem(METHODS, trial.method, other)
+    assert trial.key not in keys
+
+
+def test_rows_are_the_same_again_and_draws_are_not(folder):
+    def numbers(row):
+        return {k: v for k, v in row.items() if k != "seconds"}
+
+    trial = trial_of(folder, method="random_forest", labels=1)
+    assert numbers(measure(trial, folder)) == numbers(measure(trial, folder))
+    other = measure(replace(trial, draw=1), folder)
+    assert other["bins"] != measure(trial, folder)["bins"]
+
+
+def test_a_run_that_was_interrupted_goes_on(folder, tmp_path):
+    trials = trials_of(folder, ["iris", "penguins"], [1, 2], 2, FAST)
+    assert len(trials) == 2 * 2 * 2 * 2
+    path = tmp_path / "out" / "rows.jsonl"
+
+    def interrupt(progress):
+        assert (progress.done, progress.total) == (1, 16)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_missing(trials, Store(path), folder, report=interrupt)
+    assert not multiprocessing.active_children()
+    (before,) = Store(path)
+    store = Store(path)
+    assert run_missing(trials, store, folder, minutes=0) == 0
+    assert run_missing(trials, store, folder, workers=2) == 15
+    assert len(path.read_text().splitlines()) == 16  # none twice
+    assert store[before["key"]] == before
+    for trial in trials[::5]:
+        alone = measure(trial, folder)
+        assert store[trial.key] == {**alone, "seconds": store[trial.key]["seconds"]}
+    assert run_missing(trials, store, folder) == 0
+    lines = (path.parent / "runs.jsonl").read_text().splitlines()
+    assert [json.loads(line)["rows"] for line in lines] == [1, 15]
+
+
+def test_a_method_that_does_not_end_is_killed_and_the_next_one_runs(folder, tmp_path):
+    graph_learning()
+    # The shares of three classes of 61 rows cannot be met, so it goes on and on.
+    endless, next_one = (trial_of(folder, method=m) for m in ("poisson_mbo", *FAST[:1]))
+    store = Store(tmp_path / "rows.jsonl")
+    assert run_missing([endless, next_one], store, folder, limit=2.0) == 2
+    row = store[endless.key]
+    assert row["error"] == "did not finish in 2 s"
+    assert (row["classes"], row["scored"]) == (3, 61 - 6)
+    assert store[next_one.key]["accuracy"] == 1
+
+
+def test_a_process_that_dies_leaves_a_row(folder):
+    lane = bench._Lane(folder)
+    try:
+        lane.pipe.poll(60)
+        assert lane.take(60) is None
+        assert lane.free
+        lane.give(trial_of(folder, method="random_forest"))
+        lane._process.kill()
+        lane._process.join()
+        row = lane.take(60)
+        assert row["error"] == "its process died"
+        assert lane.trial is None
+        lane._process.kill()  # the new one, before it has anything to do
+        lane._process.join()
+        with pytest.raises(RuntimeError, match="ended before it had anything to do"):
+            lane.take(60)
+    finally:
+        lane.close()
+
+
+def row_of(name, labels, draw, method, accuracy, **values):
+    """As if it had been measured: all rows in one bin of confidence."""
+    spec = {"set": name, "labels": labels, "draw": draw, "method": method}
+    measured = {
+        "accuracy": accuracy,
+        "balanced_accuracy": accuracy,
+        "log_loss": 1 - accuracy,
+        "bins": {"14": [100, 96.0, 100 * accuracy]},
+        "undecided": 0,
+    }
+    return {"spec": spec, "classes": 4, "scored": 100, "seconds": 0.5, **measured, **values}
+
+
+def made_rows(generator, methods, sets=("iris", "wine", "olive", "bupa")):
+    """Random accuracies."""
+    return [
+        row_of(*each, float(torch.rand(1, generator=generator)))
+        for each in product(sets, (1, 5), range(3), methods)
+    ]
+
+
+def test_ranks_by_hand():
+    values = [[0.9, 0.5, 0.5], [0.7, 0.8, 0.1]]
+    index = pd.MultiIndex.from_product([["iris"], [1, 5]], names=["set", "labels"])
+    found = summary.ranking_of(pd.DataFrame(values, index, ["a", "b", "c"]))
+    assert found.ranks == {"a": 1.5, "b": 1.75, "c": 2.75}
+    assert list(found.ranks) == ["a", "b", "c"]
+
+
+def test_ranks_and_their_test_by_scipy(generator):
+    rows = made_rows(generator, ["svc", "laplace", "poisson", "self_training"])
+    cells = summary.cells_of(summary.frame_of(rows), "accuracy")
+    assert cells.shape == (8, 4)
+    ranking = summary.ranking_of(cells)
+    wanted = stats.friedmanchisquare(*(cells[name] for name in cells))
+    assert ranking.p_value == pytest.approx(wanted.pvalue)
+    each = cells.rank(axis=1, ascending=False).mean()
+    assert ranking.ranks == pytest.approx(each.to_dict())
+    assert list(ranking.ranks.values()) == sorted(ranking.ranks.values())
+    assert ranking.critical_sets == pytest.approx(ranking.critical * 2**0.5)
+
+
+@pytest.mark.parametrize(("k", "quantile"), [(2, 1.960), (5, 2.728), (10, 3.164)])
+def test_the_critical_difference_is_the_published(k, quantile):
+    """Table 5 of Demsar, JMLR 7 (2006)."""
+    wanted = quantile * (k * (k + 1) / (6 * 14)) ** 0.5
+    assert summary.critical_difference(k, 14) == pytest.approx(wanted, rel=1e-3)
+
+
+def test_differences_are_paired_over_sets(generator):
+    table = summary.frame_of(made_rows(generator, [OURS, "svc"]))
+    found = summary.difference(summary.cells_of(table, "accuracy"), OURS, "svc")
+    by_set = table.pivot_table("accuracy", "set", "method", aggfunc="mean")
+    wanted = stats.ttest_rel(by_set[OURS], by_set["svc"]).confidence_interval(0.95)
+    assert found.difference.count == 4
+    assert (found.difference.low, found.difference.high) == pytest.approx(tuple(wanted))
+
+
+def test_only_contexts_with_every_method_count_and_failures_are_guesses():
+    rows = [row_of("iris", 1, d, m, 0.9) for d, m in product(range(3), FAST)]
+    del rows[-1]
+    failed = {k: v for k, v in rows[0].items() if k in ("spec", "classes", "scored")}
+    rows[0] = {**failed, "error": "did not finish in 60 s", "seconds": 60.0}
+    table = summary.frame_of(rows)
+    assert len(table) == 4
+    means = summary.cells_of(table, "accuracy").loc[("iris", 1)]
+    assert means[FAST[0]] == pytest.approx((1 / 4 + 0.9) / 2)
+    assert means[FAST[1]] == pytest.approx(0.9)
+    assert table["failed"].sum() == 1
+    losses = summary.cells_of(table, "log_loss").loc[("iris", 1)]
+    assert losses[FAST[0]] == pytest.approx((np.log(4) + 0.1) / 2)
+    errors = summary.calibration_of(table).loc[("iris", 1)]
+    assert errors[FAST[0]] == pytest.approx((96 - 90) / 200)  # a guess is calibrated
+    assert errors[FAST[1]] == pytest.approx(0.06)
+
+
+def test_the_page_shows_losses_as_plainly_as_wins(tmp_path):
+    ours = {"iris": 0.9, "vowel": 0.5}
+    rows = []
+    for name, labels, draw in product(ours, (1, 5), range(2)):
+        for method, value in {
+            OURS: ours[name],
+            LABELLED_ONLY: ours[name] - 0.05,
+            "svc": 0.7,
+            "laplace": 0.6,
+        }.items():
+            rows.append(row_of(name, labels, draw, method, value))
+    page = pages.write_half("development", rows, 40, tmp_path)
+    text = page.read_text()
+    assert "32 of 40 rows are there" in text
+    assert "ICSSL minus SVC, the best single peer, cell by cell" in text
+    assert "Ahead in 2 cells, behind in 2." in text
+    assert "| iris | +0.200 | +0.200 | +0.200 |" in text
+    assert "| vowel | -0.200 | -0.200 | -0.200 |" in text
+    assert "| all | +0.050 ± 0.000 | ahead |" in text
+    assert "| SVC | +0.000 ± 2.541 | level | 1 | 1 |" in text  # 0.2 * 12.706
+    assert "| iris | **0.900** | 0.850 | 0.700 | 0.600 |" in text
+    assert "\\toprule" in page.with_suffix(".tex").read_text()
+    for suffix in (".png", ".svg"):
+        assert (tmp_path / f"development-ranks{suffix}").stat().st_size > 1000
+
+
+def test_a_page_of_peers_alone_compares_nothing_with_ours(generator, tmp_path):
+    rows = made_rows(generator, ["svc", "laplace", "poisson"])
+    text = pages.write_half("report", rows, len(rows), tmp_path).read_text()
+    assert "Mean ranks" in text
+    assert "minus" not in text
+    assert pages.write_half("report", [], 5, tmp_path) is None
+    one = pages.write_half("report", made_rows(generator, ["svc"]), 24, tmp_path)
+    assert "Mean ranks" not in one.read_text()
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["bench", "real", *map(str, arguments)])
+
+
+def text_of(result):
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+
+
+def test_the_command_runs_draws_and_goes_on(folder, tmp_path):
+    output = tmp_path / "out"
+    given = ["--data", folder, "-o", output, "--labels", "1,2", "--workers", 1]
+    given += ["--methods", ",".join(FAST)]
+    result = run(*given, "--sets", "iris,wine", "--draws", 2)
+    assert result.exit_code == 0, result.output
+    assert "16 rows added, 16 of 16 are there." in text_of(result)
+    for half in HALVES:
+        assert "| 1-NN |" in (output / f"{half}.md").read_text()
+    (output / "report.md").unlink()
+    result = run(*given, "--sets", "wine", "--draws", 3, "--minutes", 0)
+    assert result.exit_code == 0, result.output
+    assert "0 rows added, 8 of 12 are there." in text_of(result)
+    assert "Run the same command again" in text_of(result)
+    assert "8 of 12 rows" in (output / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--half", "best"], "unknown half 'best': choose one of 'both', 'development'"),
+        (["--sets", "mnist"], "unknown set 'mnist'"),
+        (["--half", "report", "--sets", "iris"], "unknown set of the report half 'iris'"),
+        (["--sets", ","], "--sets names no set"),
+        (["--methods", "svm"], "unknown method 'svm'"),
+        (["--labels", "1,many"], "counts of at least 1 such as 1,2,5, got '1,many'"),
+        (["--labels", "0"], "counts of at least 1"),
+        (["--draws", "0"], "--draws"),
+        (["--sets", "digits", "--methods", "svc"], "fetch_real_data.py makes it"),
+    ],
+)
+def test_bad_arguments_exit_with_2_and_say_why(folder, tmp_path, arguments, words):
+    result = run("--data", folder, "-o", tmp_path / "out", *arguments)
+    assert result.exit_code == 2, result.output
+    assert words in text_of(result)
+    assert not (tmp_path / "out").exists()
+
+
+def test_methods_by_name_and_by_group(monkeypatch):
+    assert peers.methods_named(["svc", "icssl"]) == [OURS, "svc"]
+    assert peers.methods_named(["all"]) == list(METHODS) == list(peers.TITLES)
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"icssl\[peers\]"):
+        peers.methods_named(["peers"])
+
+
+def test_ours_with_and_without_the_unlabelled_rows(folder):
+    context = draw_context(read_set(folder, "penguins"), "penguins", 0, 2)
+    known, y = context.labelled, context.y
+    guesses = {
+        OURS: ICSSLClassifier().fit(context.table, context.shown).transduction_[~known],
+        LABELLED_ONLY: ICSSLClassifier()
+        .fit(context.table[known], y[known])
+        .predict(context.table[~known]),
+    }
+    for name, guess in guesses.items():
+        row = measure(trial_of(folder, "penguins", name), folder)
+        assert row["accuracy"] == pytest.approx((guess == y[~known]).mean(), abs=1e-5)
+        assert measure(trial_of(folder, "iris", name), folder)["accuracy"] == 1
+        assert weights_id() in trial_of(folder, method=name).describe()["settings"]
+
+
+def test_without_unlabelled_rows_a_prediction_is_of_its_row_alone():
+    context = context_of(mixed())
+    kept = np.flatnonzero(context.labelled)
+    kept = np.sort(np.append(kept, np.flatnonzero(~context.labelled)[:5]))
+    fewer = replace(
+        context,
+        table=context.table.iloc[kept].reset_index(drop=True),
+        y=context.y[kept],
+        labelled=context.labelled[kept],
+    )
+    whole, part = (METHODS[LABELLED_ONLY](c, seed=0) for c in (context, fewer))
+    np.testing.assert_allclose(part, whole[kept], rtol=1e-4, atol=1e-5)
