@@ -264,7 +264,7 @@ def test_product_is_with_the_normalised_weights(generator):
         torch.testing.assert_close(product, root @ w @ root @ values, **F64)
 
 
-def graph_and_eigenmap(x, k=8, block=neighbours.BLOCK):
+def graph_and_eigenmap(x, k=8, block=None):
     graph = Graph(x, scale_of(x, x, own=True), block)
     return graph, Eigenmap.of_graph(graph, waves(x, k), k)
 

@@ -36,7 +36,7 @@ MODELS = {
     "one view": VIEWS[:1],  # at most 24 passes over the rows, and no matrix of them
 }
 METRICS = ("columns", "precomputed")
-_MOST_ROWS = 4_000  # that are read in all views, unless asked for
+_MOST_ROWS = 2_000  # that are read in all views, unless asked for
 _EXACT_ROWS = 400  # that are read in float64
 _GPU_ROWS = 2_000  # from which a GPU is worth its start
 _COMPONENTS = 8  # of the embedding
@@ -77,7 +77,7 @@ class ICSSLClassifier(
     ----------
     model : str, default "auto"
         "all views", the strongest; "one view", which reads any number of rows; "auto",
-        the first up to 4,000 rows; or a file of weights that ``icssl pretrain`` made.
+        the first up to 2,000 rows; or a file of weights that ``icssl pretrain`` made.
     class_prior : array of shape (n_classes,), "uniform" or None
         How frequent the classes are, in the order of ``classes_``. By default as they are
         among the labels, plus one each.

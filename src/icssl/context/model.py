@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from icssl.context.gate import FEATURES, evidence
 from icssl.context.kernels import KERNELS, Columns, ContextKernels, Placed
-from icssl.context.neighbours import BLOCK
+from icssl.context.neighbours import at_once, blocks
 from icssl.context.views import VIEWS
 
 _BALANCINGS = 3
@@ -109,8 +109,8 @@ class Reading:
     def new(self, x: Float[Tensor, "b r d"], *, parts: bool = False) -> Prediction:
         """Of new rows, each by itself."""
         pieces = [
-            self._predict(self.kernels.place(x[:, i : i + BLOCK]), parts)
-            for i in range(0, x.shape[1], BLOCK)
+            self._predict(self.kernels.place(x[:, part]), parts)
+            for part in blocks(x.shape[1], at_once(self.kernels.around[0].own.functions))
         ]
         return _joined(pieces)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 NEIGHBOURS = 12
 SHARPNESS = 4.0  # of the graph: how fast weights fall, in units of contrast
 PASSES = 24  # over the rows of one view: scale, degrees, the filter, and the values
-BLOCK = 2048  # rows; contexts of more are never held as a matrix of weights
+MOST_WEIGHTS = 2**24  # between rows that are held at once: all of 4,096 rows
 _ROUNDS, _DEGREE = 3, 7  # of the Chebyshev filter, with a pass a degree
 _DAMPED = 0.4  # eigenvalues below are filtered out
 _SPARE = 8  # columns beyond those wanted, which help the last of them converge
@@ -56,7 +56,7 @@ def scale_of(
     count = min(NEIGHBOURS + own, context.shape[1])
     found = [
         squared_distances(rows[:, part], context).topk(count, dim=-1, largest=False).values
-        for part in _blocks(rows.shape[1])
+        for part in blocks(rows.shape[1], at_once(context))
     ]
     nearest = torch.cat(found, dim=1)[..., int(own) :]  # the first of its own is itself
     far = nearest[..., -1].clamp(min=_FLAT)  # rows have length one in the mean
@@ -85,14 +85,15 @@ class Graph:
     scale : Scale
         Of the rows among themselves.
     block : int, optional
-        Contexts of more rows are gone through in blocks, whose weights are made anew in
-        every pass.
+        Contexts of more rows are gone through in blocks of so many, whose weights are made
+        anew in every pass; by default as many as :data:`MOST_WEIGHTS` allows.
     """
 
     def __init__(
-        self, rows: Float[Tensor, "b n p"], scale: Scale, block: int = BLOCK
+        self, rows: Float[Tensor, "b n p"], scale: Scale, block: int | None = None
     ) -> None:
-        self.rows, self.scale, self.block = rows, scale, block
+        self.rows, self.scale = rows, scale
+        self.block = block = block or at_once(rows)
         whole = rows.shape[1] <= block
         self._dense = self._weights(slice(None)) if whole else None
         ones = rows.new_ones(len(rows), rows.shape[1], 1)
@@ -109,7 +110,7 @@ class Graph:
     def _times(self, x: Tensor) -> Tensor:
         if self._dense is not None:
             return self._dense @ x
-        parts = [self._weights(p) @ x for p in _blocks(self.rows.shape[1], self.block)]
+        parts = [self._weights(p) @ x for p in blocks(self.rows.shape[1], self.block)]
         return torch.cat(parts, dim=1)
 
     def _weights(self, part: slice) -> Tensor:
@@ -211,6 +212,13 @@ def _filtered(graph: Graph | GivenGraph, x: Tensor) -> Tensor:
     return now
 
 
-def _blocks(count: int, size: int = BLOCK) -> Iterator[slice]:
+def at_once(context: Float[Tensor, "b n p"]) -> int:
+    """How many rows have their weights to a context held at once."""
+    b, n, _ = context.shape
+    return max(1, MOST_WEIGHTS // (b * n))
+
+
+def blocks(count: int, size: int) -> Iterator[slice]:
+    """All of so many rows, a number of them at a time."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))

@@ -236,7 +236,7 @@ def _graph_of(task: Task) -> Tensor:
     no_labels = task.y[:, :0]
     views = Views.fit(task.x, ("ranks",), no_labels, task.x[:, :0, : task.n_classes])
     (rows,) = views(task.x)
-    graph = Graph(rows, scale_of(rows, rows, own=True), block=task.x.shape[1])
+    graph = Graph(rows, scale_of(rows, rows, own=True))
     return graph.dense()
 
 
