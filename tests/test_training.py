@@ -432,7 +432,7 @@ def test_a_row_is_a_model(generator):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_small_step_lowers_the_loss(preset):
-    group = Group([toy_config(preset, "learning_rate=1e-4", "batch=8")])
+    group = Group([toy_config(preset, "learning_rate=1e-5", "batch=8")])
     episodes = episode_drawer(group.configs, "cpu")(0)
     state = AdamState.fresh(group.fresh_weights())
     step = Step(group, state)

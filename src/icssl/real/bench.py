@@ -258,7 +258,7 @@ class _Lane:
             return self._failed(trial, f"did not finish in {limit:g} s", limit)
         try:
             row: Row | None = self.pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):  # by how far it had read
             if trial is None:
                 raise RuntimeError(
                     "a process for the methods ended before it had anything to do; its "
