@@ -21,7 +21,7 @@ class Profile:
     encoder_steps : int
         Of training an encoder head or the Transformer baseline.
     hard_steps : int
-        Of both on the torus and the product, where they take longer.
+        Of both where they take longer: on every source but the Swiss roll.
     eigenvector_episodes : int
         Different episodes with ground truth that Eig+ICL is trained on.
     image_episodes : int
