@@ -193,6 +193,17 @@ def test_squared_distances_gradcheck(generator):
     assert torch.autograd.gradcheck(lambda t: squared_distances(t, t), (c,))
 
 
+@pytest.mark.parametrize("d", [3, 40, 1280])
+def test_squared_distances_in_float32_keep_the_small_ones(generator, device, d):
+    a = 5 + torch.randn(2, 30, d, generator=generator, dtype=torch.float64).to(device)
+    a[:, 1] = a[:, 0] + 1e-3  # beside points that are a thousand times as far away
+    a = a.float()
+    exact = (a.double()[:, :, None] - a.double()[:, None]).square().sum(-1)
+    torch.testing.assert_close(
+        squared_distances(a, a).double(), exact, rtol=1e-5, atol=1e-9
+    )
+
+
 def test_squared_distances_under_vmap(generator):
     a = torch.randn(3, 4, 2, generator=generator, dtype=torch.float64)
     looped = torch.stack([squared_distances(t, t) for t in a])

@@ -25,6 +25,7 @@ RELATIVE = 1e-10
 F32_LOGITS, F32_GRADIENTS = 1e-4, 5e-3
 
 N, D = 20, 6
+MANY = 50  # coordinates, more than points
 SMALL = {"eigenmap_layers": 2, "laplacian_heads": 3, "eigenmap_heads": 2}
 ONE_LAYER = {
     "laplacian_layers": 1,
@@ -51,9 +52,9 @@ BY_LOOPS = ["free", "wide"]  # what benchmarks/plain.py can compute
 several_models = pytest.mark.parametrize("name", MODELS)
 
 
-def episode_for(generator, device="cpu"):
+def episode_for(generator, device="cpu", d=D):
     """Enough labels for both classes to have some: of one class, gradients vanish."""
-    return random_episode(generator, n=N, d=D, m=8, k=4, device=device)
+    return random_episode(generator, n=N, d=d, m=8, k=4, device=device)
 
 
 def close(value, reference, relative=RELATIVE):
@@ -86,10 +87,11 @@ def assert_same_gradients(model, logits, reference):
         close(grad, expected[name])
 
 
+@pytest.mark.parametrize("d", [D, MANY])
 @several_models
-def test_fused_equals_dense(generator, device, name):
+def test_fused_equals_dense(generator, device, name, d):
     model = randomised(MODELS[name], generator, device)
-    episode = episode_for(generator, device)
+    episode = episode_for(generator, device, d)
     logits = model(episode, backend="fused")
     dense = model(episode, backend="dense")
     close(logits, dense)
@@ -105,12 +107,13 @@ def test_fused_equals_loops_over_heads_and_layers(generator, device, name):
     assert_same_gradients(model, logits, loops)
 
 
+@pytest.mark.parametrize("d", [D, MANY])
 @pytest.mark.parametrize(
     "name", ["free", "wide", "one layer", "learned start", "scaled operator", "encoder"]
 )
-def test_float32_loses_digits_and_nothing_else(generator, device, name):
+def test_float32_loses_digits_and_nothing_else(generator, device, name, d):
     exact = randomised(MODELS[name], generator, device)
-    episode = episode_for(generator, device)
+    episode = episode_for(generator, device, d)
     reference = exact(episode)
     model = copy.deepcopy(exact).float()
     logits = model(episode.to(dtype=torch.float32), backend="fused")

@@ -179,6 +179,8 @@ class _SquaredDistances(torch.autograd.Function):
                 difference = a[..., c : c + 1] - b[..., c : c + 1].mT
                 squared = squared + difference.square()
             return squared
+        if a.is_cuda and a.dtype == torch.float32:
+            return _by_products(a.double(), b.double()).to(a.dtype)
         # cdist's matmul shortcut loses the small distances that decide the graph.
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
 
@@ -225,6 +227,12 @@ class _TransposedSDPA(torch.autograd.Function):
             read = _sdpa(query, key, grad)
             grad_query, grad_key = torch.autograd.grad(read, (query, key), value)
         return grad_query, grad_key, read.detach()
+
+
+def _by_products(a: Tensor, b: Tensor) -> Tensor:
+    """In more digits than the points have, for small distances are differences here."""
+    sizes = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :]
+    return (sizes - 2 * a @ b.mT).clamp(min=0)
 
 
 def _rbf_scores(query: Tensor, key: Tensor) -> Tensor:

@@ -38,15 +38,38 @@ def mixed_walks(
         c and b.
     mix : Tensor of shape (o, h)
     """
-    b, n = x.shape[:2]
     sharpness = query_scale * key_scale
     tilt = key_scale * (query_scale - key_scale)
     if has_kernels(x):
         from icssl.model.triton_walks import mixed_walks_on_gpu
 
         return mixed_walks_on_gpu(x, sharpness, tilt, mix)
-    squared_norm = x.square().sum(dim=-1)[:, None].expand(b, n, n)
-    basis = torch.stack([squared_distances(x, x), squared_norm], dim=1)
+    squared_norm = x.square().sum(dim=-1)
+    return _mixed(squared_distances(x, x), squared_norm, sharpness, tilt, mix)
+
+
+def mixed_walks_of_products(
+    products: Float[Tensor, "b n n"],
+    query_scale: Float[Tensor, " h"],
+    key_scale: Float[Tensor, " h"],
+    mix: Float[Tensor, "o h"],
+) -> Float[Tensor, "b o n n"]:
+    """The same from the points' inner products, however many coordinates they have.
+
+    Where these are more than the points, distances are of the size of the points
+    themselves, and lose nothing by being differences of products.
+    """
+    norm = products.diagonal(dim1=-2, dim2=-1)
+    apart = (norm[..., :, None] + norm[..., None, :] - 2 * products).clamp(min=0)
+    sharpness = query_scale * key_scale
+    tilt = key_scale * (query_scale - key_scale)
+    return _mixed(apart, norm, sharpness, tilt, mix)
+
+
+def _mixed(
+    distances: Tensor, squared_norm: Tensor, sharpness: Tensor, tilt: Tensor, mix: Tensor
+) -> Tensor:
+    basis = torch.stack([distances, squared_norm[:, None].expand_as(distances)], dim=1)
     scores = _sum_over(torch.stack([-sharpness, tilt], dim=1), basis)
     return _sum_over(mix, scores.softmax(dim=-1))
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from icssl.errors import check_choice, check_positive
 from icssl.model.attention import square_safe
-from icssl.model.fused import mixed_walks
+from icssl.model.fused import mixed_walks, mixed_walks_of_products
 from icssl.model.operator import Factor, LaplacianOperator, MixedFactor, Walk
 from icssl.model.stage import STAGE_BACKENDS, Record, application_order, check_sizes
 
@@ -187,16 +187,21 @@ class LaplacianTransformer(nn.Module):
         )
         mix_x = None if self.mix_x is None else self.mix_x.to(x.dtype).unbind()
         skip_x = None if self.skip_x is None else self.skip_x.to(x.dtype).unbind()
+        # Points of more coordinates than there are points are known by their products.
+        wide = x.shape[-1] >= x.shape[-2]
+        state, walks = (x @ x.mT, mixed_walks_of_products) if wide else (x, mixed_walks)
         factors = []
         for step, layer in enumerate(self.order):
             moves = step + 1 < len(self.order)
             mix = [mix_r[layer]]
             if moves and mix_x is not None:
                 mix.append(mix_x[layer])
-            mixed = mixed_walks(x, query[layer], key[layer], torch.stack(mix)).unbind(1)
+            mixed = walks(state, query[layer], key[layer], torch.stack(mix)).unbind(1)
             factors.append(MixedFactor(1 + skip_r[layer], mixed[0]))
             if moves and skip_x is not None:
-                x = MixedFactor(1 + skip_x[layer], mixed[1]).matmul(x)
+                move = MixedFactor(1 + skip_x[layer], mixed[1])
+                state = move.matmul(state)
+                state = move.matmul(state.mT) if wide else state
         return factors
 
     def _walk(self, layer: int, x: Tensor, r: Tensor | None, backend: str) -> Walk:
