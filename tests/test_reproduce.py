@@ -17,23 +17,27 @@ from icssl.cli import app
 from icssl.data.labels import majority_rate
 from icssl.data.sources import DataConfig
 from icssl.data.stream import EpisodeStream
-from icssl.evaluation.methods import METHODS
+from icssl.evaluation.methods import METHODS, TRAINED
 from icssl.evaluation.metrics import METRIC_NAMES, interval
 from icssl.experiments.probes import Alignment
 from icssl.experiments.render import Picture, Table
 from icssl.experiments.runner import run_missing, train_batch
 from icssl.experiments.spec import Scores
 from icssl.experiments.store import Store
-from icssl.paper import claims, id_ood, image_transfer
+from icssl.paper import id_ood, image_transfer, judges, label_curves, verdicts
 from icssl.paper import printed as printed_tables
 from icssl.paper.artefact import Cell, published
-from icssl.paper.claims import CLAIMS, by_level, by_margin
+from icssl.paper.claims import CLAIMS, claims_table
+from icssl.paper.cost import cost_text
+from icssl.paper.curves import IMPROVING, STYLES, draw_curves, style_of
 from icssl.paper.imbalance import imbalance
+from icssl.paper.params import parameter_counts
 from icssl.paper.profiles import PROFILES, Profile
 from icssl.paper.registry import ARTEFACTS, all_specs, render, rows_of
 from icssl.paper.report import write_report
 from icssl.paper.runs import SURFACES, title_of
-from icssl.paper.tables import LEGEND, accuracy_text, against_svc
+from icssl.paper.tables import LEGEND, accuracy_text, against_svc, seen_text
+from icssl.paper.verdicts import BREAK, Finding, Pair, by_level, by_margin, tally
 
 ROOT = Path(__file__).parents[1]
 TOY = Profile(
@@ -58,12 +62,12 @@ TOY = Profile(
 )
 WITH_SPECS = [name for name, artefact in ARTEFACTS.items() if artefact.specs(TOY)]
 VERDICTS = {
-    claims.HOLDS,
-    claims.IN_PART,
-    claims.NOT,
-    claims.UNTESTED,
-    claims.UNDERTRAINED,
-    claims.NO_ROWS,
+    verdicts.HOLDS,
+    verdicts.IN_PART,
+    verdicts.NOT,
+    verdicts.UNTESTED,
+    verdicts.UNDERTRAINED,
+    verdicts.NO_ROWS,
 }
 
 
@@ -408,11 +412,107 @@ def test_the_first_line_says_where_the_svc_is_not_beaten():
     )
 
 
+def test_the_line_of_training_episodes_is_of_one_model():
+    """However many seeds a row has; where a method's models differ, it says for which."""
+
+    def trained(count, different, seeds):
+        spec = {"trainings": [{"data": {"episodes": different}}]}
+        return row_with(0.9, seeds=seeds) | {"episodes_seen": count, "spec": spec}
+
+    inside = Cell("torus", 3, "e2e_encoder")
+    rows = {
+        inside: trained(3000, 0, 3),
+        inside._replace(setting="ood"): trained(500, 0, 1),
+        Cell("torus", 3, "eig_icl", "rbf"): trained(3000, 20, 3),
+        Cell("torus", 3, "transformer", size=40): trained(1000, 40, 1),
+        Cell("torus", 3, "svc_rbf"): row_with(0.8),
+    }
+    assert seen_text(rows, rows) == (
+        "3 test episodes. Training episodes of each model. "
+        "1,000: Orig+E2E, encoder head (torus); Transformer baseline. "
+        "500: Orig+E2E, encoder head (out of distribution). "
+        "1,000, 20 of them different: Eig+ICL."
+    )
+    assert seen_text({}, rows) == "No rows."
+
+
+def test_parameters_of_every_trained_method_are_counted():
+    totals = {c.model: c.parameters for c in parameter_counts() if c.stage == "total"}
+    assert set(TRAINED) - {"transformer_unscaled"} <= set(totals)
+    assert totals["e2e_icl"] == totals["free"] < totals["e2e_wide"]
+    assert totals["e2e_encoder"] < totals["e2e_encoder, 4 layers"] < totals["transformer"]
+
+
+# --- Figures
+
+
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_legends_lie_within_the_figure_and_name_every_curve_once(count):
+    columns = [("e2e_icl", "rbf"), ("e2e_wide", "linear"), ("svc_rbf", "")]
+    cells = [Cell("torus", m, *column) for column in columns for m in (3, 10, 39)]
+    cells += [cell._replace(setting="ood") for cell in cells[:3]]
+    rows = {cell: row_with(0.8, undertrained=cell == cells[1]) for cell in cells}
+    figure = draw_curves(rows, [(f"panel {i}", cells) for i in range(count)], "labels")
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == [*dict.fromkeys(map(title_of, cells)), IMPROVING]
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+    for axes in figure.axes:
+        assert axes.get_xlabel() == "labels"
+        assert axes.get_ylabel() == "accuracy"
+        (still,) = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+        assert still.get_xdata().tolist() == [10]
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["3", "10", "39"]
+
+
+def test_methods_have_looks_of_their_own():
+    looks = [(*STYLES[method], style_of(method)["linestyle"]) for method in STYLES]
+    assert len(set(looks)) == len(STYLES)
+    assert style_of("e2e_icl") != style_of("e2e_icl", again=True)
+
+
+# --- What is committed
+
+
+@pytest.fixture(scope="module")
+def committed():
+    return Store(ROOT / "results" / "full" / "rows.jsonl")
+
+
+def one_line(path):
+    return " ".join(path.read_text().split())
+
+
+def test_the_main_table_of_the_readme_is_that_of_the_rows(committed):
+    full = PROFILES["full"]
+    rows = rows_of(ARTEFACTS["label-curves"], full, committed)
+    table = label_curves.main_table(full, rows).markdown()
+    assert table in (ROOT / "results" / "full" / "label-curves.md").read_text()
+    lines = table[table.index("| ") :]
+    assert lines.count("\n") == 2 + len(label_curves.MAIN)
+    assert lines in (ROOT / "README.md").read_text()
+    cell = Cell("torus", 10, "transformer")
+    mean = f"{rows[cell]['metrics']['accuracy']['mean']:.3f}".lstrip("0")
+    (line,) = [line for line in lines.splitlines() if "| Transformer baseline |" in line]
+    assert line.split("|")[4].split("/")[1].strip() == mean
+
+
+def test_verdicts_and_cost_in_the_documents_are_those_of_the_rows(committed):
+    full = PROFILES["full"]
+    claims = claims_table(full, committed)
+    assert claims.markdown() in (ROOT / "docs" / "claims.md").read_text()
+    assert claims.notes[0] in one_line(ROOT / "README.md")
+    assert cost_text(full, committed) in one_line(ROOT / "docs" / "reproduce.md")
+
+
 # --- Claims
 
 A, B, C = (Cell("torus", labels, "e2e_icl") for labels in (3, 5, 10))
 OTHER = {cell: cell._replace(method="eig_icl") for cell in (A, B, C)}
-PAIRS = [(cell, OTHER[cell]) for cell in (A, B, C)]
+PAIRS = [Pair(f"{cell.labels}", cell, OTHER[cell]) for cell in (A, B, C)]
 
 
 def apart(*differences, spread=0.0):
@@ -425,61 +525,75 @@ def apart(*differences, spread=0.0):
 
 
 MARGINS = {
-    "all ahead": (apart(0.05, 0.1, 0.2), 0.0, claims.HOLDS),
-    "by the margin": (apart(0.05, 0.1, 0.2), 0.05, claims.HOLDS),
-    "by less than the margin": (apart(0.05, 0.1, 0.2), 0.08, claims.IN_PART),
-    "by far less": (apart(0.05, 0.1, 0.2), 0.3, claims.NOT),
+    "all ahead": (apart(0.05, 0.1, 0.2), 0.0, verdicts.HOLDS),
+    "by the margin": (apart(0.05, 0.1, 0.2), 0.05, verdicts.HOLDS),
+    "by less than the margin": (apart(0.05, 0.1, 0.2), 0.08, verdicts.IN_PART),
+    "by far less": (apart(0.05, 0.1, 0.2), 0.3, verdicts.NOT),
     "margin within the interval": (
         apart(0.05, 0.1, 0.2, spread=0.01),
         0.06,
-        claims.IN_PART,
+        verdicts.IN_PART,
     ),
-    "most ahead": (apart(0.05, 0.0, 0.2), 0.0, claims.IN_PART),
-    "one ahead": (apart(0.05, 0.0, -0.2), 0.0, claims.NOT),
-    "level": (apart(0.0, 0.0, 0.0), 0.0, claims.NOT),
-    "ahead within the interval": (apart(0.01, 0.02, 0.01, spread=0.1), 0.0, claims.NOT),
-    "behind": (apart(-0.05, -0.1, -0.2), 0.0, claims.NOT),
+    "most ahead": (apart(0.05, 0.0, 0.2), 0.0, verdicts.IN_PART),
+    "one ahead": (apart(0.05, 0.0, -0.2), 0.0, verdicts.NOT),
+    "level": (apart(0.0, 0.0, 0.0), 0.0, verdicts.NOT),
+    "ahead within the interval": (apart(0.01, 0.02, 0.01, spread=0.1), 0.0, verdicts.NOT),
+    "behind": (apart(-0.05, -0.1, -0.2), 0.0, verdicts.NOT),
 }
 
 
 @pytest.mark.parametrize(("rows", "least", "verdict"), MARGINS.values(), ids=MARGINS.keys())
 def test_a_margin_is_judged_by_paired_intervals(rows, least, verdict):
-    found = by_margin(rows, PAIRS, least, words="Here: ")
+    found = by_margin(rows, {"": PAIRS}, least)
     assert found.verdict == verdict
-    means = [sum(rows[a]["accuracies"]) - sum(rows[b]["accuracies"]) for a, b in PAIRS]
+    means = [
+        sum(rows[pair.first]["accuracies"]) - sum(rows[pair.second]["accuracies"])
+        for pair in PAIRS
+    ]
     texts = [f"{100 * mean / 3:+.1f}" for mean in means]
     assert re.findall(r"([+-][\d.]+) ± ", found.ours) == texts
-    assert found.ours.startswith("Here: ")
+    assert re.findall(r"(\d+): ", found.ours) == ["3", "5", "10"]
     assert found.majority == "0.500 to 0.600"
+
+
+def test_every_series_of_a_claim_has_a_line_and_a_count():
+    rows = apart(0.05, -0.1, 0.2)
+    both = by_margin(rows, {"one": PAIRS[:2], "two": PAIRS[2:]})
+    assert both.verdict == verdicts.IN_PART
+    assert both.ours.split(BREAK) == [
+        "one; 3: +5.0 ± 0.0, 5: -10.0 ± 0.0 points; 1 of 2",
+        "two; 10: +20.0 ± 0.0 points; 1 of 1",
+        "in all 2 of 3",
+    ]
 
 
 @pytest.mark.parametrize("place", [A, OTHER[C]])
 def test_rows_that_are_missing_or_undertrained_support_no_margin(place):
     rows = apart(0.05, 0.1, 0.2)
     tired = rows | {place: rows[place] | {"undertrained": True}}
-    assert by_margin(tired, PAIRS).verdict == claims.UNDERTRAINED
+    assert by_margin(tired, {"": PAIRS}).verdict == verdicts.UNDERTRAINED
     fine = rows | {place: rows[place] | {"undertrained": False}}
-    assert by_margin(fine, PAIRS).verdict == claims.HOLDS
+    assert by_margin(fine, {"": PAIRS}).verdict == verdicts.HOLDS
     del rows[place]
-    assert by_margin(rows, PAIRS).verdict == claims.NO_ROWS
+    assert by_margin(rows, {"": PAIRS}).verdict == verdicts.NO_ROWS
 
 
 @pytest.mark.parametrize(
     ("level", "verdict"),
     [
-        (0.87, claims.HOLDS),
-        (0.89, claims.IN_PART),
-        (0.92, claims.IN_PART),
-        (0.93, claims.NOT),
+        (0.87, verdicts.HOLDS),
+        (0.89, verdicts.IN_PART),
+        (0.92, verdicts.IN_PART),
+        (0.93, verdicts.NOT),
     ],
 )
 def test_a_level_is_judged_by_its_interval(level, verdict):
     rows = {A: row_with(0.9)}  # ± 0.025
     assert by_level(rows, A, level).verdict == verdict
-    assert by_level(rows, A, level).ours == "0.900 ± 0.025 at 3"
-    assert by_level({}, A, level).verdict == claims.NO_ROWS
+    assert by_level(rows, A, level).ours == "3: 0.900 ± 0.025"
+    assert by_level({}, A, level).verdict == verdicts.NO_ROWS
     tired = {A: row_with(0.9, undertrained=True)}
-    assert by_level(tired, A, level).verdict == claims.UNDERTRAINED
+    assert by_level(tired, A, level).verdict == verdicts.UNDERTRAINED
 
 
 def as_the_paper_says(name, cell):
@@ -567,14 +681,14 @@ def judged(found):
 
 def test_verdicts_where_the_paper_is_right_and_where_it_is_not():
     right = judged(world(as_the_paper_says))
-    assert right == dict.fromkeys(right, claims.HOLDS)
+    assert right == dict.fromkeys(right, verdicts.HOLDS)
     wrong = judged(world(as_nobody_says, grows=False))
-    assert wrong == dict.fromkeys(wrong, claims.NOT)
+    assert wrong == dict.fromkeys(wrong, verdicts.NOT)
 
 
 def test_undertrained_models_support_no_verdict():
     found = judged(world(as_the_paper_says, undertrained=True))
-    assert found == dict.fromkeys(found, claims.UNDERTRAINED)
+    assert found == dict.fromkeys(found, verdicts.UNDERTRAINED)
 
 
 MARGIN = {"e2e_icl", "eig_icl"}
@@ -612,7 +726,7 @@ def test_no_verdict_without_all_of_its_rows(number):
     for name, cell in {read[0], read[len(read) // 2], read[-1]}:
         kept = dict(found[name])
         del kept[cell]
-        assert judge(PROFILES["full"], found | {name: kept}).verdict == claims.NO_ROWS
+        assert judge(PROFILES["full"], found | {name: kept}).verdict == verdicts.NO_ROWS
 
 
 def test_a_curve_that_jumps_elsewhere_holds_in_part():
@@ -622,14 +736,47 @@ def test_a_curve_that_jumps_elsewhere_holds_in_part():
         return 0.6 if cell.size < 300 else 0.9
 
     found = world(early)
-    assert claims.transition(PROFILES["full"], found).verdict == claims.NOT
+    assert judges.transition(PROFILES["full"], found).verdict == verdicts.NOT
     for cell in found["imagenet"]:
         if "|" in cell.method:
             jump = 0.2 * (cell.size >= 300)
             found["imagenet"][cell] = aligned(0.2, 0.3 + jump)
-    assert claims.transition(PROFILES["full"], found).verdict == claims.IN_PART
+    assert judges.transition(PROFILES["full"], found).verdict == verdicts.IN_PART
     even = world(lambda name, cell: 0.6 + cell.size / 1e6)
-    assert claims.transition(PROFILES["full"], even).verdict == claims.NOT
+    assert judges.transition(PROFILES["full"], even).verdict == verdicts.NOT
+
+
+def test_a_jump_within_its_interval_is_none():
+    found = world(as_the_paper_says)
+    assert judges.transition(PROFILES["full"], found).verdict == verdicts.HOLDS
+    for cell in found["imagenet"]:
+        if cell.method == "transformer":  # the same means, far apart in single episodes
+            late = cell.size >= 1200
+            found["imagenet"][cell] = row_with(0.6 + 0.3 * late, spread=0.3 - 0.6 * late)
+    assert judges.transition(PROFILES["full"], found).verdict == verdicts.NOT
+
+
+def test_a_stand_in_is_named_whatever_it_says():
+    (claim,) = [claim for claim in CLAIMS if claim.judge is judges.transition]
+    here = "cannot be tested here; with features of CIFAR-10: "
+    for verdict in (verdicts.HOLDS, verdicts.NOT, verdicts.UNDERTRAINED):
+        assert verdicts.verdict_of(claim, Finding("", "", verdict)) == f"{here}{verdict}"
+    assert verdicts.UNDERTRAINED == "no verdict, models were still improving"
+    nothing = Finding("", "", verdicts.NO_ROWS)
+    assert verdicts.verdict_of(claim, nothing) == verdicts.NO_ROWS
+
+
+def test_claims_are_counted_by_verdict_and_stand_ins_apart():
+    given = [verdicts.HOLDS, verdicts.NOT, verdicts.NOT, verdicts.UNDERTRAINED]
+    own = [claim for claim in CLAIMS if not claim.stand_in]
+    away = [claim for claim in CLAIMS if claim.stand_in]
+    judged = [(own[i], Finding("", "", verdict)) for i, verdict in enumerate(given)]
+    judged += [(away[0], Finding("", "", verdicts.IN_PART))]
+    assert tally(judged) == (
+        "Of 5 claims, 4 can be tested here: holds 1, holds in part 0, does not hold 2, no "
+        "verdict 1. Of the 1 others, with stand-ins for their data: holds 0, holds in part "
+        "1, does not hold 0, no verdict 0."
+    )
 
 
 @pytest.mark.parametrize(
@@ -673,7 +820,8 @@ class Links(HTMLParser):
 def test_the_report_is_one_page_that_needs_no_other_file(report):
     folder, pages = report
     copy = folder / "docs" / "claims.md"
-    assert pages == [folder / "report.html", folder / "claims.md", copy]
+    names = ("report.html", "claims.md", "docs/claims.md", "cost.md")
+    assert pages == [folder / name for name in names]
     text = pages[0].read_text()
     page = Links()
     page.feed(text)
@@ -691,14 +839,15 @@ def test_the_report_is_one_page_that_needs_no_other_file(report):
         assert (folder / f"{name}.md").exists()
 
     assert copy.read_text() == pages[1].read_text()
-    verdicts = verdicts_of(copy)
+    found = verdicts_of(copy)
+    assert copy.read_text().count(BREAK) == text.count(BREAK) > len(CLAIMS)
     for claim in CLAIMS:
-        verdict = verdicts[claim.says]
-        if claim.stand_in and verdict != claims.UNDERTRAINED:
-            here = f"{claims.UNTESTED}; with {claim.stand_in}: "
+        verdict = found[claim.says]
+        if claim.stand_in:
+            here = f"{verdicts.UNTESTED}; with {claim.stand_in}: "
             assert verdict.startswith(here)
             verdict = verdict.removeprefix(here)
-        assert verdict in VERDICTS - {claims.NO_ROWS, claims.UNTESTED}
+        assert verdict in VERDICTS - {verdicts.NO_ROWS, verdicts.UNTESTED}
 
 
 def verdicts_of(path):
@@ -760,15 +909,15 @@ def test_the_report_before_anything_was_run_says_so(tmp_path, monkeypatch):
     assert f"0 of {count} rows: none yet." in pages[0].read_text()
     for name in ARTEFACTS:
         assert ": nothing at all was learned. 0 of" in (tmp_path / f"{name}.md").read_text()
-    assert set(verdicts_of(pages[1]).values()) == {claims.NO_ROWS}
+    assert set(verdicts_of(pages[1]).values()) == {verdicts.NO_ROWS}
 
 
 def test_a_profile_that_is_too_small_judges_nothing(tmp_path):
     """Whatever its rows say, or were there none."""
     store = Store(tmp_path / "rows.jsonl")
-    table = claims.claims_table(PROFILES["quick"], store)
-    assert {row[-1] for row in table.rows} == {claims.TOO_SMALL}
-    assert {row[-1] for row in claims.claims_table(TOY, store).rows} == {claims.NO_ROWS}
+    table = claims_table(PROFILES["quick"], store)
+    assert {row[-1] for row in table.rows} == {verdicts.TOO_SMALL}
+    assert {row[-1] for row in claims_table(TOY, store).rows} == {verdicts.NO_ROWS}
 
 
 # --- The command line

@@ -12,6 +12,7 @@ from icssl.paper.tables import (
     against_svc,
     majority_text,
     published_text,
+    seen_text,
 )
 
 METHODS = ("lap_pe_1layer", "e2e_icl", "lap_linear")
@@ -48,7 +49,7 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
         header += [title_of(Cell("product", 0, method)), "paper"]
     header += ["RBF-SVC", "Bayes ceiling", "largest class"]
     ours = [Cell("product", m, "e2e_icl", "rbf") for m in profile.product_budgets]
-    notes = (against_svc(rows, ours), LEGEND)
+    notes = (against_svc(rows, ours), LEGEND, seen_text(rows, specs(profile)))
     return [Table("The product of five manifolds", tuple(header), tuple(lines), notes)]
 
 

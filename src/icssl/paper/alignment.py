@@ -48,7 +48,8 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
     header = ("pair", "mutual kNN", "paper", "cycle kNN", "paper", "LCS", "paper")
     notes = (
         "Ten nearest neighbours among 100 points: by chance the first is 0.10, the second "
-        "0.65. LCS is a share of ten. The paper does not print its number of neighbours.",
+        "0.65. LCS is a share of ten. The paper does not print its number of neighbours. "
+        "Models are those of the first seed.",
     )
     return [Table("Alignment of representations", header, tuple(lines), notes)]
 

@@ -4,14 +4,15 @@ from pathlib import Path
 
 from icssl.experiments.render import Item, Table, save_picture
 from icssl.paper.artefact import Artefact, Cell, Rows, Specs
+from icssl.paper.curves import draw_curves
 from icssl.paper.profiles import Profile
 from icssl.paper.runs import KERNELS, REFERENCES, classical, scores, trainings
 from icssl.paper.tables import (
     LEGEND,
     accuracy_text,
     against_svc,
-    draw_curves,
     majority_text,
+    seen_text,
 )
 
 DEPTHS = (1, 2, 4)
@@ -58,10 +59,10 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
         for depth in DEPTHS
     ]
     title = "Depth of the head on the product"
-    figure = draw_curves(rows, panels, "labelled points of 100")
+    figure = draw_curves(rows, panels, "labelled points of 100", one_scale=True)
     picture = save_picture(figure, title, folder / "depth")
     ours = [Cell("product", m, "e2e_icl", "rbf", size=1) for m in budgets]
-    notes = (against_svc(rows, ours), LEGEND)
+    notes = (against_svc(rows, ours), LEGEND, seen_text(rows, specs(profile)))
     return [picture, Table(title, header, tuple(lines), notes)]
 
 

@@ -22,6 +22,7 @@ from icssl.paper.tables import (
     balanced_text,
     majority_text,
     published_text,
+    seen_text,
 )
 
 CONTEXTS = (3, 21, 39)
@@ -88,7 +89,9 @@ def table(rows: Rows, threshold: str, labels: int) -> Table:
     columns = ("method", "manifold", "ID", "paper", "OOD", "paper")
     header = (*columns, "balanced ID", "balanced OOD", "largest class")
     title = f"{labels} labels, {THRESHOLDS[threshold]}"
-    return Table(title, header, tuple(lines), (against_svc(rows, ours), LEGEND))
+    own = [c for c in rows if (c.labels, c.threshold) == (labels, threshold)]
+    notes = (against_svc(rows, ours), LEGEND, seen_text(rows, own))
+    return Table(title, header, tuple(lines), notes)
 
 
 def _line(rows: Rows, cell: Cell, threshold: str) -> tuple[str, ...]:

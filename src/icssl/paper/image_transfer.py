@@ -5,14 +5,15 @@ from pathlib import Path
 
 from icssl.experiments.render import Item, Table, save_picture
 from icssl.paper.artefact import Artefact, Cell, Rows, Specs
+from icssl.paper.curves import draw_curves
 from icssl.paper.profiles import Profile
 from icssl.paper.runs import SURFACES, classical, scores, title_of, trainings
 from icssl.paper.tables import (
     LEGEND,
     accuracy_text,
     compared,
-    draw_curves,
     published_text,
+    seen_text,
 )
 
 CONTEXTS = (3, 21, 39)
@@ -96,6 +97,7 @@ def table(rows: Rows, labels: int) -> Table:
         "pictures.",
         "Pictures are of the shipped generator, a stand-in for Stable Diffusion.",
         LEGEND,
+        seen_text(rows, [cell for cell in rows if cell.labels == labels]),
     )
     return Table(f"{labels} labelled pictures of 100", tuple(header), tuple(lines), notes)
 

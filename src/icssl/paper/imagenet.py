@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from icssl.experiments.probes import EIG, Alignment
 from icssl.experiments.render import Item, Table, save_picture
 from icssl.paper.artefact import Artefact, Cell, Rows, Specs
+from icssl.paper.curves import add_legend, plot_curve, style_of, tidy
 from icssl.paper.profiles import Profile
 from icssl.paper.runs import data_config, scores, title_of, trainings
-from icssl.paper.tables import LEGEND, accuracy_text
-from icssl.plots import COLOURS
+from icssl.paper.tables import LEGEND, accuracy_text, seen_text
 from icssl.training.config import TrainConfig
 
 DIMENSIONS = {"digits": 64}  # of other features: 1280
@@ -94,6 +94,15 @@ def value(rows: Rows, cell: Cell, measure: str) -> tuple[float, float] | None:
     return measured(rows, cell, f"{EIG}|{cell.method}", measure)
 
 
+def _improving(rows: Rows, cell: Cell, measure: str) -> bool:
+    """Whether the model behind a measure was; true eigenvectors have none."""
+    if measure != "accuracy" and cell.method == "eig_icl":
+        return False
+    pair = cell._replace(method=f"{EIG}|{cell.method}", kernel="rbf")
+    row = rows.get(cell if measure == "accuracy" or "|" in cell.method else pair, {})
+    return bool(row.get("undertrained"))
+
+
 def measured(rows: Rows, cell: Cell, pair: str, measure: str) -> tuple[float, float] | None:
     """The same of two representations, as in ``"e2e_icl|transformer"``."""
     row = rows.get(cell._replace(method=pair, kernel="rbf"))
@@ -102,48 +111,49 @@ def measured(rows: Rows, cell: Cell, pair: str, measure: str) -> tuple[float, fl
 
 
 def _figure(profile: Profile, rows: Rows, labels: int) -> Figure:
-    figure = Figure(figsize=(12, 4), layout="constrained")
-    places = {size: Cell(profile.features, labels, "", size=size) for size in profile.sizes}
+    figure = Figure(figsize=(8.25, 3.2), layout="constrained")
+    cells = [Cell(profile.features, labels, "", size=size) for size in profile.sizes]
     panels = figure.subplots(1, 3)
     for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
-        for colour, (method, kernel) in zip(COLOURS, METHODS, strict=False):
-            curve = {
-                size: value(rows, cell._replace(method=method, kernel=kernel), measure)
-                for size, cell in places.items()
-            }
-            _plot(axes, curve, title_of(Cell("", 0, method)), color=colour)
-        axes.set(xscale="log", xlabel="different training episodes", ylabel=title)
-        axes.grid(alpha=0.3)
-    between = {
-        size: measured(rows, cell, "|".join(PAIRS[0]), "mutual_knn")
-        for size, cell in places.items()
-    }
+        for method, kernel in METHODS:
+            own = [cell._replace(method=method, kernel=kernel) for cell in cells]
+            curve = [
+                (value(rows, cell, measure), _improving(rows, cell, measure))
+                for cell in own
+            ]
+            name = title_of(Cell("", 0, method))
+            _plot(axes, profile, curve, name, **style_of(method))
+        tidy(axes, "", "different training episodes", title, profile.sizes)
+    pair = "|".join(PAIRS[0])
+    between = [cell._replace(method=pair, kernel="rbf") for cell in cells]
+    curve = [
+        (measured(rows, cell, pair, "mutual_knn"), _improving(rows, cell, "mutual_knn"))
+        for cell in between
+    ]
     name = "Orig+E2E-ICL with the Transformer baseline"
-    _plot(panels[2], between, name, color="0.4", linestyle="--")
-    handles, names = panels[2].get_legend_handles_labels()
-    first = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
-    legend = first | dict(zip(names, handles, strict=True))
-    if legend:
-        figure.legend(
-            list(legend.values()),
-            list(legend),
-            loc="outside lower center",
-            ncols=5,
-            fontsize=8,
-        )
-    figure.suptitle(f"{_data(profile)}, {labels} labels of 100", fontsize=10)
+    style = {"color": "0.4", "marker": "v", "linestyle": "--"}
+    _plot(panels[2], profile, curve, name, **style)
+    add_legend(figure)
+    figure.suptitle(f"{_data(profile)}, {labels} labels of 100", fontsize=9)
     return figure
 
 
 def _plot(
-    axes: Axes, curve: dict[int, tuple[float, float] | None], name: str, **style: Any
+    axes: Axes,
+    profile: Profile,
+    curve: list[tuple[tuple[float, float] | None, bool]],
+    name: str,
+    **style: Any,
 ) -> None:
-    points = [(size, *found) for size, found in curve.items() if found]
-    if points:
-        x, y, error = zip(*points, strict=True)
-        axes.errorbar(
-            x, y, yerr=error, label=name, marker="o", markersize=4, capsize=2, **style
-        )
+    sized = zip(profile.sizes, curve, strict=True)
+    known = [(size, found, improving) for size, (found, improving) in sized if found]
+    points = [(size, *found) for size, found, _ in known]
+    plot_curve(axes, points, [improving for *_, improving in known], name, **style)
+
+
+def _scored(rows: Rows) -> list[Cell]:
+    """Cells with a method in them; the others look into two representations."""
+    return [cell for cell in rows if "|" not in cell.method]
 
 
 def table(profile: Profile, rows: Rows, labels: int) -> Table:
@@ -164,6 +174,8 @@ def table(profile: Profile, rows: Rows, labels: int) -> Table:
         f"{_data(profile)}: two of its classes an episode, none of them seen in training. "
         'A "dataset size" of the paper is read as a number of different training episodes.',
         LEGEND,
+        "Separation is of the first seed alone, accuracy of all.",
+        seen_text(rows, [cell for cell in _scored(rows) if cell.labels == labels]),
     )
     return Table(f"{labels} labels of 100", header, tuple(lines), notes)
 

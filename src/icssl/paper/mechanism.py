@@ -52,18 +52,21 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
 
 
 def _angles(row: Row) -> Figure:
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(7.5, 3), layout="constrained")
     kinds = {
-        "to_operator": "bottom eigenvectors of the model's own R R^T",
+        "to_operator": r"bottom eigenvectors of the model's own $R R^\top$",
         "to_truth": "eigenvectors of the true graph",
     }
     for axes, (kind, title) in zip(figure.subplots(1, 2), kinds.items(), strict=True):
         for seed, found in enumerate(row["stage2"]):
             steps = range(1, len(found[kind]) + 1)
-            axes.plot(steps, found[kind], "o-", color=COLOURS[seed], label=f"seed {seed}")
-        axes.set(xlabel="layer, loops counted", ylabel="largest principal angle (rad)")
+            style = {"color": COLOURS[seed], "marker": "o^s"[seed % 3], "markersize": 4}
+            axes.plot(steps, found[kind], label=f"seed {seed}", **style)
+        axes.set_xlabel("layer, loops counted", fontsize=8)
+        axes.set_ylabel("largest principal angle (rad)", fontsize=8)
         axes.set_ylim(0, 1.6)  # a right angle is 1.57
-        axes.set_title(title, fontsize=10)
+        axes.tick_params(labelsize=7)
+        axes.set_title(title, fontsize=9)
         axes.grid(alpha=0.3)
     figure.axes[0].legend(fontsize=8)
     return figure
@@ -110,14 +113,17 @@ def _accuracies(profile: Profile, row: Row) -> Table:
 
 
 def _expectation(row: Row) -> Figure:
-    figure = Figure(figsize=(5, 3.6), layout="constrained")
+    figure = Figure(figsize=(6, 3), layout="constrained")
     axes = figure.add_subplot()
     for seed, found in enumerate(row["stage3"]):
         colour = COLOURS[seed]
         axes.plot(found["f"], found["mlp"], color=colour, label=f"MLP, seed {seed}")
-        axes.plot(found["f"], found["exact"], "--", color=colour, label="exact")
-    axes.set(xlabel="f along the line of the classes", ylabel="E[w | f] along it")
-    axes.legend(fontsize=8)
+        name = f"exact, seed {seed}"
+        axes.plot(found["f"], found["exact"], "--", color=colour, label=name)
+    axes.set_xlabel("f along the line of the classes", fontsize=8)
+    axes.set_ylabel("E[w | f] along it", fontsize=8)
+    axes.tick_params(labelsize=7)
+    figure.legend(loc="outside right upper", fontsize=7)
     axes.grid(alpha=0.3)
     return figure
 

@@ -1,7 +1,8 @@
 """Artefact ``params``: trainable parameters of every model, by stage, beside the paper's.
 
 The paper publishes totals (its table of parameter counts) but not the layers, heads and
-widths they come from. Ours are sums over the presets as they are.
+widths they come from. Ours are sums over the presets as they are, those of ``ModelConfig``
+first, then those that ``icssl train`` makes of them.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from icssl.model.config import PRESETS, ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 from icssl.paper.artefact import Artefact, Rows, no_specs
 from icssl.paper.profiles import Profile
+from icssl.training.config import load_config
 
 STAGES = ("laplacian", "eigenmap", "head")
 
@@ -28,6 +30,15 @@ PUBLISHED = {
     ("orig_icl", "total"): 576,
     ("eig_icl", "total"): 576,
     ("transformer", "total"): 1_442_178,
+}
+# As tables of accuracy have them, which name methods by the presets of training.
+TRAINED: dict[str, tuple[str, ...]] = {
+    "e2e_icl": (),
+    "e2e_wide": (),
+    "lap_linear": (),
+    "lap_pe_1layer": (),
+    "e2e_encoder": (),
+    "e2e_encoder, 4 layers": ("model.encoder_layers=4",),  # on all sources but the roll
 }
 
 
@@ -50,12 +61,17 @@ def count_parameters(module: nn.Module | None) -> int:
 
 def parameter_counts(d: int = 3) -> list[ParameterCount]:
     """Rows for every preset and the Transformer baseline on ``d`` coordinates."""
+    configs = {preset: ModelConfig.preset(preset) for preset in PRESETS}
+    for name, overrides in TRAINED.items():
+        config = load_config(name.partition(",")[0], overrides).model
+        assert isinstance(config, ModelConfig)  # the baseline has stages of its own
+        configs[name] = config
     counts: list[tuple[str, str, int]] = []
-    for preset in PRESETS:
-        model = ICSSLTransformer(ModelConfig.preset(preset))
+    for name, config in configs.items():
+        model = ICSSLTransformer(config)
         by_stage = [(stage, count_parameters(getattr(model, stage))) for stage in STAGES]
-        counts += [(preset, stage, count) for stage, count in by_stage if count]
-        counts.append((preset, "total", count_parameters(model)))
+        counts += [(name, stage, count) for stage, count in by_stage if count]
+        counts.append((name, "total", count_parameters(model)))
     baseline = BaselineTransformer(BaselineConfig(d=d))
     for stage, module in baseline.named_children():
         counts.append(("transformer", stage, count_parameters(module)))

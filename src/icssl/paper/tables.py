@@ -1,16 +1,14 @@
 """Cells and lines that the tables of several artefacts share."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from statistics import stdev
-from typing import Any
 
-from matplotlib.figure import Figure
-
+from icssl.evaluation.methods import METHODS
 from icssl.evaluation.metrics import Comparison, paired
 from icssl.experiments.spec import accuracies_of
 from icssl.paper.artefact import Cell, Row, Rows, published
 from icssl.paper.runs import title_of
-from icssl.plots import COLOURS
 
 UNDERTRAINED = "†"
 LEGEND = (
@@ -84,55 +82,46 @@ def against_svc(rows: Rows, cells: Iterable[Cell]) -> str:
     return f"{name} beats the tuned RBF-SVC in all {won} cells, beyond the 95% interval."
 
 
+def seen_text(rows: Rows, cells: Iterable[Cell]) -> str:
+    """How much the models of a table were trained and tested on.
+
+    A row counts the episodes of all its seeds together; here they are those of one model.
+    """
+    known = [cell for cell in cells if cell in rows]
+    if not known:
+        return "No rows."
+    tested = sorted({len(rows[cell]["accuracies"]) for cell in known})
+    counts: dict[str, dict[str, list[Cell]]] = {}
+    for cell in known:
+        if "episodes_seen" in rows[cell]:
+            own = counts.setdefault(_seen(cell, rows[cell]), {})
+            own.setdefault(cell.method, []).append(cell)
+    times = Counter(method for own in counts.values() for method in own)
+    parts = []
+    for count, own in counts.items():
+        who = [
+            f"{METHODS[method]}{_where(where) if times[method] > 1 else ''}"
+            for method, where in own.items()
+        ]
+        parts.append(f"{count}: {'; '.join(who)}.")
+    trained = f" Training episodes of each model. {' '.join(parts)}" if parts else ""
+    return f"{' or '.join(map(str, tested))} test episodes.{trained}"
+
+
+def _seen(cell: Cell, row: Row) -> str:
+    each = row["episodes_seen"] // len(row["seeds"])
+    different = row["spec"]["trainings"][0]["data"]["episodes"]
+    # Where that is what a table is about, a cell has it as its size.
+    few = f", {different:,} of them different" if different not in (0, cell.size) else ""
+    return f"{each:,}{few}"
+
+
+def _where(cells: Iterable[Cell]) -> str:
+    """Of a method that was not trained alike for all cells: for which."""
+    outside = "out of distribution"
+    words = [_name(c.source) if c.setting == "id" else outside for c in cells]
+    return f" ({', '.join(sorted(set(words), key=lambda word: (word == outside, word)))})"
+
+
 def _name(source: str) -> str:
     return source.replace("_", " ")
-
-
-def draw_curves(
-    rows: Rows, panels: Sequence[tuple[str, Sequence[Cell]]], xlabel: str
-) -> Figure:
-    """A panel a title, with a curve for each method, kernel and setting of its cells."""
-    columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.4 * columns, 3.4 * lines + 0.9), layout="constrained")
-    grid = figure.subplots(lines, columns, squeeze=False).flatten()
-    styles: dict[str, int] = {}
-    for axes, (title, cells) in zip(grid, panels, strict=False):
-        curves: dict[str, list[Cell]] = {}
-        for cell in cells:
-            if cell in rows:
-                curves.setdefault(title_of(cell), []).append(cell)
-        for name, own in curves.items():
-            index = styles.setdefault(name, len(styles))
-            values = [rows[cell]["metrics"]["accuracy"] for cell in own]
-            axes.errorbar(
-                [cell.labels for cell in own],
-                [value["mean"] for value in values],
-                yerr=[value["half_width"] for value in values],
-                color=COLOURS[index % len(COLOURS)],
-                linestyle=["-", "--", ":"][index // len(COLOURS) % 3],
-                marker="os^Dv"[index % 5],
-                markersize=3,
-                capsize=1.5,
-                linewidth=1.2,
-                label=name,
-            )
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel(xlabel, fontsize=9)
-        axes.set_ylabel("accuracy", fontsize=9)
-        axes.grid(alpha=0.3)
-    for axes in grid[len(panels) :]:
-        axes.axis("off")
-    found: dict[str, Any] = {}
-    for axes in grid:
-        handles, names = axes.get_legend_handles_labels()
-        found |= dict(zip(names, handles, strict=True))
-    if found:
-        figure.legend(
-            list(found.values()),
-            list(found),
-            loc="outside lower center",
-            ncols=4,
-            fontsize=7,
-        )
-    return figure
