@@ -63,8 +63,10 @@ class TaskSpec:
         """``b`` tasks of one shape; ``labels``, if given, is the number for each class."""
         draws = _Draws(generator)
         n, d, c, per_class = self._shape(draws, labels)
-        x, y = KINDS[draws.choice(self.kinds)](draws, b, n, d, c)
-        x, y = spoiled(draws, _standard(x)), with_label_noise(draws, y, c)
+        kind = draws.choice(self.kinds)
+        x, y = KINDS[kind](draws, b, n, d, c)
+        x = spoiled(draws, _standard(x))
+        y = y if kind in CLEAN else with_label_noise(draws, y, c)
         labelled = choose_per_class(y, per_class, c, generator=generator)
         x = x.nan_to_num(0.0, 0.0, 0.0).to(dtype)
         return Episode.unchecked(x=x, y=y, labelled=labelled, n_classes=c)
@@ -143,10 +145,31 @@ def clusters(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Ten
     """Classes of one to three Gaussian parts, which may overlap, straight or warped."""
     inner = draws.whole(2, 12)
     parts = 1 if draws.chance(0.6) else draws.whole(2, 3)
+    return _gaussians(draws, b, n, d, c, inner=inner, parts=parts)
+
+
+def apart(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
+    """One part a class, and as much room for each, however many there are."""
+    inner = draws.whole(2, 12)
+    room = (c / 3) ** (1 / inner)
+    return _gaussians(draws, b, n, d, c, inner=inner, parts=1, room=room)
+
+
+def _gaussians(
+    draws: _Draws,
+    b: int,
+    n: int,
+    d: int,
+    c: int,
+    *,
+    inner: int,
+    parts: int,
+    room: float = 1.0,
+) -> tuple[Tensor, Tensor]:
     shares = (draws.between(0, 0.8) * draws.normal(b, c)).softmax(dim=-1)
     y = torch.multinomial(shares, n, replacement=True, generator=draws.generator)
     part = y * parts + draws.below(parts, b, n)
-    centres = draws.log_between(0.8, 4) * draws.normal(b, c * parts, inner)
+    centres = room * draws.log_between(0.8, 4) * draws.normal(b, c * parts, inner)
     width = draws.between(0.3, 1.2) * inner**-0.5
     shapes = width * draws.normal(b, c * parts, inner, inner)
     rows = torch.arange(b, device=y.device)[:, None]
@@ -236,7 +259,9 @@ KINDS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "network": network_classes,
     "trees": tree_classes,
     "causal": causal_classes,
+    "apart": apart,
 }
+CLEAN = ("apart",)  # whose classes have no noise
 
 
 def spoiled(draws: _Draws, x: Tensor) -> Tensor:
