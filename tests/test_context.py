@@ -20,6 +20,7 @@ from sklearn.metrics import euclidean_distances
 from helpers import F64, F64_DEEP, principal_angle
 from icssl.context import gate, neighbours
 from icssl.context import model as model_file
+from icssl.context import reading as reading_file
 from icssl.context.gate import FEATURES, evidence
 from icssl.context.kernels import (
     ABSOLUTE,
@@ -751,7 +752,7 @@ def test_in_pieces_it_is_the_same(generator, monkeypatch, as_graph):
     reading = read(x, y, labelled, c)
     whole = reading.own(parts=True), reading.new(new, parts=True)
     monkeypatch.setattr(
-        model_file, "_MOST", 2 * 7 * len(KERNELS) * 9
+        reading_file, "MOST_NUMBERS", 2 * 7 * len(KERNELS) * 9
     )  # nine rows of all kernels
     reading = read(x, y, labelled, c)
     assert as_graph or reading.columns is None

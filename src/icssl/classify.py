@@ -1,7 +1,8 @@
 """Label the rows of a table by the classifier, and say what came out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,10 +11,82 @@ from numpy import ndarray
 from icssl.tabular import read_targets
 from icssl.tabular.files import LabelTable
 
+if TYPE_CHECKING:
+    from icssl.estimator import ICSSLClassifier
+
 UNREACHED = 1e-3
 """Below this ``reach_``, what a row is given is the class prior and little else."""
 
 DEMO_LABELS = 3  # a class
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """A labelling in numbers, which add up over the pieces of a table.
+
+    Parameters
+    ----------
+    name : str
+        Of the table.
+    features : int
+        Its columns without the target.
+    model : str
+    classes : ndarray
+    given, rows : ndarray of int
+        Of each class: rows that came with a label, and rows in all.
+    probability : ndarray of float
+        Of each class: the sum over its rows.
+    confidence : float
+        The sum over the rows that came without a label.
+    unreached : int
+        How many of these no labelled evidence reached.
+    """
+
+    name: str
+    features: int
+    model: str
+    classes: ndarray
+    given: Int[ndarray, " c"]
+    rows: Int[ndarray, " c"]
+    probability: Float[ndarray, " c"]
+    confidence: float
+    unreached: int
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return replace(
+            self,
+            given=self.given + other.given,
+            rows=self.rows + other.rows,
+            probability=self.probability + other.probability,
+            confidence=self.confidence + other.confidence,
+            unreached=self.unreached + other.unreached,
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """What a person asks first, a sentence or two a line."""
+        rows, labelled = int(self.rows.sum()), int(self.given.sum())
+        new = rows - labelled
+        first = (
+            f"{self.name}: {rows:,} rows, {labelled:,} labelled, {self.features:,} "
+            f"columns, {len(self.classes):,} classes. Model: {self.model}."
+        )
+        if not new:
+            return [first, "Every row came with a label."]
+        return [
+            first,
+            f"Mean confidence {self.confidence / new:.3f} over the {new:,} rows that came "
+            f"without a label; no labelled evidence reached {self.unreached:,} of them.",
+        ]
+
+    @property
+    def class_rows(self) -> tuple[tuple[str, ...], ...]:
+        """Every class with its rows: with a label from the start, and in all."""
+        each = zip(self.classes, self.given, self.rows, self.probability, strict=True)
+        return tuple(
+            (str(name), f"{given:,}", f"{rows:,}", f"{total / max(rows, 1):.3f}")
+            for name, given, rows, total in each
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +130,20 @@ class Labelling:
         return dict(zip(("label", "probability", "reach"), values, strict=True))
 
     @property
-    def unreached(self) -> int:
-        """How many rows no labelled evidence reached."""
-        return int((self.reach[self.unlabelled] < UNREACHED).sum())
+    def tally(self) -> Tally:
+        """The same in a few numbers."""
+        c, known = len(self.classes), self.given >= 0
+        return Tally(
+            self.table.name,
+            self.table.features.shape[1],
+            self.model,
+            self.classes,
+            np.bincount(self.given[known], minlength=c),
+            np.bincount(self.codes, minlength=c),
+            np.bincount(self.codes, self.probability, minlength=c),
+            float(self.probability[~known].sum()),
+            int((self.reach[~known] < UNREACHED).sum()),
+        )
 
 
 def demo_table() -> LabelTable:
@@ -85,16 +169,29 @@ def label_rows(
     suggestions: int = 10,
 ) -> Labelling:
     """Fit :class:`icssl.ICSSLClassifier` to a table, which trains nothing."""
+    classifier = fitted(table, model=model, device=device)
+    labelling = labelling_of(table, classifier)
+    count = min(suggestions, len(labelling.unlabelled))
+    suggested = [int(row) for row in classifier.suggest(count)] if count else []
+    return replace(labelling, suggested=tuple(suggested))
+
+
+def fitted(
+    table: LabelTable, *, model: str = "auto", device: str = "auto"
+) -> "ICSSLClassifier":
+    """The classifier, with the table as its context; an error names the table."""
     from icssl.estimator import ICSSLClassifier
 
     try:
-        classes, given = read_targets(table.target)
         classifier = ICSSLClassifier(model, device=device)
-        classifier.fit(table.features, table.target)
-        count = min(suggestions, int((given < 0).sum()))
-        suggested = [int(row) for row in classifier.suggest(count)] if count else []
+        return classifier.fit(table.features, table.target)
     except ValueError as error:
         raise ValueError(f"{table.name}: {error}") from error
+
+
+def labelling_of(table: LabelTable, classifier: "ICSSLClassifier") -> Labelling:
+    """What a classifier says about the table to which it was fitted."""
+    classes, given = read_targets(table.target)
     return Labelling(
         table,
         classes,
@@ -102,29 +199,16 @@ def label_rows(
         classifier.label_distributions_,
         classifier.embedding_,
         classifier.reach_,
-        tuple(suggested),
-        str(getattr(classifier, "model_name_", model)),  # what "auto" chose
+        (),
+        classifier.model_name_,
     )
 
 
 def summary_lines(labelling: Labelling) -> list[str]:
     """What a person asks first, a sentence or two a line."""
-    rows, new = len(labelling.given), len(labelling.unlabelled)
-    columns = labelling.table.features.shape[1]
-    lines = [
-        f"{labelling.table.name}: {rows:,} rows, {rows - new:,} labelled, {columns:,} "
-        f"columns, {len(labelling.classes):,} classes. Model: {labelling.model}."
-    ]
-    if new:
-        confidence = labelling.probability[labelling.unlabelled].mean()
-        lines.append(
-            f"Mean confidence {confidence:.3f} over the {new:,} rows that came without a "
-            f"label; no labelled evidence reached {labelling.unreached:,} of them."
-        )
-    else:
-        lines.append("Every row came with a label.")
-    if labelling.table.truth is not None and new:
-        hits = (labelling.labels == labelling.table.truth)[labelling.unlabelled]
+    lines, new = labelling.tally.lines, labelling.unlabelled
+    if labelling.table.truth is not None and len(new):
+        hits = (labelling.labels == labelling.table.truth)[new]
         lines.append(f"The demo knows the truth: {hits.mean():.3f} of these are right.")
     return lines
 
@@ -134,9 +218,4 @@ CLASS_HEADER = ("class", "labels given", "rows in all", "mean probability")
 
 def class_rows(labelling: Labelling) -> tuple[tuple[str, ...], ...]:
     """Every class with its rows: with a label from the start, and in all."""
-    rows = []
-    for code, name in enumerate(labelling.classes):
-        own = labelling.probability[labelling.codes == code]
-        given = int((labelling.given == code).sum())
-        rows.append((str(name), f"{given:,}", f"{len(own):,}", f"{own.mean():.3f}"))
-    return tuple(rows)
+    return labelling.tally.class_rows

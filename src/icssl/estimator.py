@@ -1,7 +1,9 @@
 """``ICSSLClassifier``: label a table from few labels, with weights inside the package."""
 
 import warnings
+from collections.abc import Iterator
 from copy import deepcopy
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +27,21 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
-from icssl.context.model import ContextModel, Prediction, Reading
+from icssl.chunks import chunks
+from icssl.context.backends import (
+    BACKENDS,
+    DENSE_ROWS,
+    Size,
+    check_explanation,
+    choose_backend,
+    choose_for_graph,
+)
+from icssl.context.model import ContextModel
+from icssl.context.neighbours import NEIGHBOURS, blocks
+from icssl.context.reading import Prediction, Reading, joined
+from icssl.context.sparse import KEPT, SparseGraph
 from icssl.context.views import VIEWS
-from icssl.errors import check_choice
+from icssl.errors import check_at_least, check_choice
 from icssl.tabular import ColumnEncoder, read_targets
 from icssl.weights.released import load_context_model, released_model
 
@@ -36,7 +50,10 @@ MODELS = {
     "one view": VIEWS[:1],  # at most 24 passes over the rows, and no matrix of them
 }
 METRICS = ("columns", "precomputed")
-_MOST_ROWS = 2_000  # that are read in all views, unless asked for
+# Rows that are read in all views, unless asked for: half a minute on two cores. Fewer of
+# many columns, where neighbours take longer to find; fewer where all weights take part.
+_MOST_ROWS, _MOST_CELLS = 50_000, 2**23
+_WIDE_ROWS = 2_000  # however many columns they have
 _EXACT_ROWS = 400  # that are read in float64
 _GPU_ROWS = 2_000  # from which a GPU is worth its start
 _COMPONENTS = 8  # of the embedding
@@ -76,16 +93,24 @@ class ICSSLClassifier(
     Parameters
     ----------
     model : str, default "auto"
-        "all views", the strongest; "one view", which reads any number of rows; "auto",
-        the first up to 2,000 rows; or a file of weights that ``icssl pretrain`` made.
+        "all views", the strongest; "one view", a fifth of the work; "auto", the first up
+        to 50,000 rows; or a file of weights that ``icssl pretrain`` made.
     class_prior : array of shape (n_classes,), "uniform" or None
         How frequent the classes are, in the order of ``classes_``. By default as they are
         among the labels, plus one each.
     metric : {"columns", "precomputed"}
         Whether ``X`` is a table, or an affinity or neighbour graph: weights between rows,
         dense or sparse, and for ``predict`` those of new rows to the rows of ``fit``.
+    backend : {"auto", "dense", "exact", "sparse"}
+        How the graph of the rows is held: all weights of it; none, though all take part;
+        those of each row to its nearest neighbours. By default what suits the number of
+        rows and the device and fits the memory. A table that does not fit is refused.
+    n_neighbors : int, default 64
+        That a row keeps weights to with the sparse backend, at least 12.
     device : str, default "auto"
         "cpu", "cuda", or a GPU for large tables where there is one.
+    verbose : bool, default False
+        Whether a bar shows how many of many new rows are predicted.
 
     Attributes
     ----------
@@ -100,7 +125,7 @@ class ICSSLClassifier(
         From 0 to 1: how much labelled evidence reached a row. A row that nothing reached
         has the class prior; one that is torn between classes has a high reach.
     class_prior_ : ndarray of shape (n_classes,)
-    model_name_ : str
+    model_name_, backend_ : str
         What was used.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
@@ -122,12 +147,18 @@ class ICSSLClassifier(
         *,
         class_prior: Any = None,
         metric: Any = "columns",
+        backend: Any = "auto",
+        n_neighbors: Any = KEPT,
         device: Any = "auto",
+        verbose: Any = False,
     ) -> None:
         self.model = model
         self.class_prior = class_prior
         self.metric = metric
+        self.backend = backend
+        self.n_neighbors = n_neighbors
         self.device = device
+        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -150,13 +181,19 @@ class ICSSLClassifier(
             Whole numbers, texts or booleans; -1, None, NaN or ``pd.NA`` for no label.
         """
         check_choice("metric", self.metric, METRICS)
+        check_choice("backend", self.backend, ["auto", *BACKENDS])
+        check_at_least("n_neighbors", index(self.n_neighbors), NEIGHBOURS)
+        self._refuse_what_cannot_fit(X)
         rows = self._read_rows(X, reset=True)
         self.classes_, codes = read_targets(y)
         check_consistent_length(rows, codes)
-        if len(rows) < 2:
-            raise ValueError(f"At least 2 rows are needed, got n_samples = {len(rows)}.")
+        if rows.shape[0] < 2:
+            raise ValueError(
+                f"At least 2 rows are needed, got n_samples = {rows.shape[0]}."
+            )
         self.class_prior_ = self._prior(codes)
-        _warn_of_conflicts(rows, codes)
+        if not sparse.issparse(rows):
+            _warn_of_conflicts(rows, codes)
         self._reading, own = self._read_context(rows, codes)
         self.label_distributions_ = self._probabilities(own)
         known = codes >= 0
@@ -190,6 +227,9 @@ class ICSSLClassifier(
             New rows; by default those of ``fit``.
         """
         check_is_fitted(self)
+        count = len(self.reach_) if X is None else _count(X)
+        labelled, device = len(self._labelled_rows), self._reading.coefficients.device
+        check_explanation(count, labelled, len(self.classes_), str(device))
         found = self._predict(X, parts=True) if X is not None else self._own(parts=True)
         assert found.parts is not None
         parts = found.parts[0].double().cpu().numpy()
@@ -215,14 +255,21 @@ class ICSSLClassifier(
     def transform(self, X: Any) -> Float[ndarray, "rows components"]:
         """New rows in the embedding, each by itself: among their neighbours of ``fit``."""
         check_is_fitted(self)
+        kernels = self._reading.kernels
         with torch.no_grad():
-            placed = self._reading.kernels.place(self._as_tensor(X))
-        return self._embedded(placed[0].functions)
+            found = [
+                self._embedded(kernels.place(x[:, part])[0].functions)
+                for x in self._new_rows(X)
+                for part in blocks(x.shape[1], kernels.around[0].at_once)
+            ]
+        return np.concatenate(found)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_reading")
 
-    def _read_rows(self, X: Any, *, reset: bool) -> Float[ndarray, "rows columns"]:
+    def _read_rows(
+        self, X: Any, *, reset: bool
+    ) -> Float[ndarray, "rows columns"] | sparse.csr_matrix:
         if self.metric == "precomputed":
             return self._read_weights(X, reset)
         if not reset:
@@ -235,17 +282,24 @@ class ICSSLClassifier(
                 delattr(self, name)  # of an earlier fit
         return self._encoder.transform(X)
 
-    def _read_weights(self, X: Any, reset: bool) -> ndarray:
+    def _read_weights(self, X: Any, reset: bool) -> Any:
+        """Weights as an array, or as a sparse matrix where the backend is sparse."""
         w = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=reset)
-        w = w.toarray() if sparse.issparse(w) else w
         check_non_negative(w, "ICSSLClassifier with metric='precomputed'")
         if not reset:
-            return w
+            return w.toarray() if sparse.issparse(w) else w
         if w.shape[0] != w.shape[1]:
             raise ValueError(
                 "With metric='precomputed', X must have a column for every row, got shape "
                 f"{w.shape}."
             )
+        stored = w.nnz if sparse.issparse(w) else None
+        n = w.shape[0]
+        device = _device(self.device, n)
+        self.backend_ = choose_for_graph(self.backend, n, stored, device)
+        if self.backend_ == "sparse":
+            return sparse.csr_matrix(w)  # which its graph makes symmetric
+        w = w.toarray() if sparse.issparse(w) else w
         w = np.maximum(w, w.T)  # a graph of nearest neighbours has one direction
         np.fill_diagonal(w, 0.0)
         return w
@@ -266,26 +320,51 @@ class ICSSLClassifier(
             )
         return share / share.sum()
 
-    def _read_context(self, rows: ndarray, codes: ndarray) -> tuple[Reading, Prediction]:
-        model, views, self.model_name_ = self._chosen(len(rows))
-        device = _device(self.device, len(rows))
-        exact = len(rows) <= _EXACT_ROWS
-        self._dtype = torch.float64 if exact else torch.float32
+    def _read_context(self, rows: Any, codes: ndarray) -> tuple[Reading, Prediction]:
+        n, d = rows.shape
+        model, views, self.model_name_ = self._chosen(n, d)
+        device = _device(self.device, n)
+        self._dtype = torch.float64 if n <= _EXACT_ROWS else torch.float32
         model = deepcopy(model).to(device, self._dtype)
-        x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
         y = torch.as_tensor(codes, device=device)[None]
+        known, c = y >= 0, len(self.classes_)
         with torch.no_grad():
             if self.metric == "precomputed":
-                reading = model.read_graph(x, y, y >= 0, len(self.classes_))
+                reading = model.read_graph(self._graph(rows, device), y, known, c)
             else:
-                reading = model.read(x, y, y >= 0, len(self.classes_), views)
-            order = (y >= 0).to(torch.uint8).topk(int((y >= 0).sum()), dim=1).indices
+                size = self._size(n, d, int(known.sum()), c)
+                backend = choose_backend(self.backend, self.n_neighbors, size, device)
+                self.backend_ = backend.name
+                x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
+                reading = model.read(x, y, known, c, views, backend)
+            order = known.to(torch.uint8).topk(int(known.sum()), dim=1).indices
             self._label_order = order[0].cpu().numpy()
             return reading, reading.own()
 
-    def _chosen(self, n: int) -> tuple[ContextModel, tuple[str, ...], str]:
+    def _graph(self, w: Any, device: str) -> Tensor | SparseGraph:
+        if sparse.issparse(w):
+            return SparseGraph(w, torch.empty(0, device=device, dtype=self._dtype))
+        return torch.as_tensor(w, device=device, dtype=self._dtype)[None]
+
+    def _size(self, n: int, d: int, labelled: int, classes: int) -> Size:
+        views = self._chosen(n, d)[1]
+        return Size(n, d, len(views), labelled, classes, 8 if n <= _EXACT_ROWS else 4)
+
+    def _refuse_what_cannot_fit(self, X: Any) -> None:
+        """Before a copy of the table is made; its labels are not known yet."""
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        if self.metric != "columns" or sparse.issparse(X) or len(shape) != 2:
+            return
+        n, d = shape
+        size = self._size(n, d, labelled=1, classes=2)
+        choose_backend(self.backend, self.n_neighbors, size, _device(self.device, n))
+
+    def _chosen(self, n: int, d: int) -> tuple[ContextModel, tuple[str, ...], str]:
         """Weights, views, and their name."""
-        asked, auto = self.model, "all views" if n <= _MOST_ROWS else "one view"
+        most = min(_MOST_ROWS, max(_WIDE_ROWS, _MOST_CELLS // max(1, d)))
+        if self.backend in ("dense", "exact"):
+            most = min(most, DENSE_ROWS)
+        asked, auto = self.model, "all views" if n <= most else "one view"
         if str(asked).endswith(".safetensors"):
             return load_context_model(Path(asked)), MODELS[auto], f"{asked}, {auto}"
         check_choice(
@@ -296,15 +375,23 @@ class ICSSLClassifier(
             return released_model(), (), "given graph"
         return released_model(), MODELS[name], name
 
-    def _as_tensor(self, X: Any) -> Tensor:
-        rows = self._read_rows(X, reset=False)
+    def _new_rows(self, X: Any) -> Iterator[Float[Tensor, "1 r d"]]:
+        """As the model reads them, some at a time."""
         device = self._reading.coefficients.device
-        return torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
+        for part, table in chunks(X, show="predicting" if self.verbose else None):
+            try:
+                rows = self._read_rows(table, reset=False)
+            except ValueError as error:
+                if not part.start:
+                    raise
+                raise ValueError(f"from row {part.start:,} on: {error}") from error
+            yield torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
 
     def _predict(self, X: Any, *, parts: bool = False) -> Prediction:
         check_is_fitted(self)
         with torch.no_grad():
-            return self._reading.new(self._as_tensor(X), parts=parts)
+            found = [self._reading.new(x, parts=parts) for x in self._new_rows(X)]
+        return joined(found)
 
     def _own(self, *, parts: bool) -> Prediction:
         with torch.no_grad():
@@ -320,6 +407,10 @@ class ICSSLClassifier(
         eigenmap = self._reading.kernels.around[0].eigenmap
         features = eigenmap.at_time(functions, 2.0)[0, :, 1 : _COMPONENTS + 1]
         return features.double().cpu().numpy()
+
+
+def _count(X: Any) -> int:
+    return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
 def _device(asked: str, n: int) -> str:

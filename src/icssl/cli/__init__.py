@@ -4,7 +4,17 @@ from typing import Annotated
 
 import typer
 
-from icssl.cli import about, bench, classify, data, evaluate, pretrain, reproduce, train
+from icssl.cli import (
+    about,
+    bench,
+    classify,
+    data,
+    evaluate,
+    export,
+    pretrain,
+    reproduce,
+    train,
+)
 
 app = typer.Typer(
     help="In-context semi-supervised learning: many labels from few, in one forward pass.",
@@ -44,6 +54,7 @@ for command in (
     evaluate.evaluate,
     reproduce.reproduce,
     reproduce.report,
+    export.export,
     about.params,
 ):
     app.command()(command)

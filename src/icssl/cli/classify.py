@@ -1,20 +1,24 @@
 """``icssl classify``."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from icssl.cli.common import check_file, user_errors
+from icssl.cli.common import check_file, check_folder, user_errors
+from icssl.cli.engines import Address, Engine, GPUsPerTask
 from icssl.files import replacing
 
 if TYPE_CHECKING:
-    from icssl.classify import Labelling
+    from icssl.classify import Labelling, Tally
     from icssl.tabular.files import LabelTable
 
 _MOST_CLASSES = 20  # in the table that is printed
@@ -25,7 +29,8 @@ def classify(
         Path | None,
         typer.Argument(
             help="Table with a label in some rows: .csv, .parquet, or .npz with an array "
-            "for the labels and others for the features."
+            "for the labels and others for the features. With --engine ray: .parquet, or a "
+            "folder of such files."
         ),
     ] = None,
     target: Annotated[
@@ -63,6 +68,18 @@ def classify(
     suggest: Annotated[
         int, typer.Option(min=0, help="Rows worth labelling that the report names.")
     ] = 10,
+    engine: Engine = "local",
+    address: Address = None,
+    gpus_per_task: GPUsPerTask = None,
+    context_rows: Annotated[
+        int,
+        typer.Option(
+            min=2,
+            help="With --engine ray: rows that are read as the context, all that have a "
+            "label and others up to this number.",
+        ),
+    ] = 2_000,
+    seed: Annotated[int, typer.Option(min=0, help="By which those others are drawn.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write over old files.")] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Label 178 wines from nine; writes no table.")
@@ -82,12 +99,34 @@ def classify(
     given, or the likeliest), its probability, and reach, the labelled evidence that got to
     the row. A low probability with much reach is torn between classes; with no reach at
     all, the row is far from everything labelled: label one like it.
+
+    For any number of rows: icssl classify big.parquet -t species --engine ray
+
+    The rows that have a label and some others, 2,000 by default, are read as the context;
+    workers of a Ray cluster label all rows by it, in pieces, into the folder
+    big-labelled.parquet.
     """
     from icssl.classify import demo_table, summary_lines
+    from icssl.engine import check_engine
     from icssl.tabular.files import read_table, write_table
 
     console = Console()
     with user_errors():
+        check_engine(engine, address, gpus_per_task)
+        if engine == "ray":
+            into = _checked_for_ray(data, target, output, report, force=force, demo=demo)
+            options: dict[str, Any] = {
+                "drop": drop or (),
+                "model": model,
+                "device": device,
+                "gpus_per_task": gpus_per_task or 0.0,
+                "context_rows": context_rows,
+                "seed": seed,
+            }
+            _label_on_ray(
+                console, address, path=data, target=target, output=into, **options
+            )
+            return
         output = _checked(data, target, output, report, force=force, demo=demo)
         _check_separator(separator)
 
@@ -105,12 +144,8 @@ def classify(
             if report is not None:
                 with replacing(report) as unfinished:
                     unfinished.write_text(page, encoding="utf-8")
-    for line in summary_lines(labelling):
-        console.print(line, markup=False, highlight=False)
-    console.print(_class_table(labelling))
-    for name, path in (("Rows", output), ("Report", report)):
-        if path is not None:
-            console.print(f"{name}: {path}", markup=False, soft_wrap=True)
+    written = {"Rows": output, "Report": report}
+    _print_summary(console, summary_lines(labelling), labelling.tally, written)
 
 
 def _checked(
@@ -127,10 +162,8 @@ def _checked(
 
     if demo and (data or target or output):
         raise ValueError("--demo has its own table and writes none: give --report alone.")
-    if not demo and data is None:
-        raise ValueError("give a file to label, or --demo to see how it goes.")
-    if not demo and target is None:
-        raise ValueError("--target must name the column with the labels.")
+    if not demo:
+        _check_given(data, target)
     if data is not None and data.suffix in SUFFIXES:
         output = output or default_output(data)
         check_output(output, data, force=force)
@@ -140,6 +173,40 @@ def _checked(
             raise ValueError(f"{report} must end in .html.")
         check_new(report, data, force=force)
         check_file(report)
+    return output
+
+
+def _check_given(data: Path | None, target: str | None) -> None:
+    if data is None:
+        raise ValueError("give a file to label, or --demo to see how it goes.")
+    if target is None:
+        raise ValueError("--target must name the column with the labels.")
+
+
+def _checked_for_ray(
+    data: Path | None,
+    target: str | None,
+    output: Path | None,
+    report: Path | None,
+    *,
+    force: bool,
+    demo: bool,
+) -> Path:
+    """Refuse what cannot be done before anything is read; the folder of the rows."""
+    from icssl.tabular.files import check_output, default_output
+    from icssl.tabular.pieces import check_parts
+
+    for name, asked in (("demo", demo), ("report", report)):
+        if asked:
+            raise ValueError(
+                f"--{name} is for --engine local, which sees all rows at once."
+            )
+    _check_given(data, target)
+    assert data is not None
+    output = output or default_output(data)
+    check_output(output, data, force=force)
+    check_parts(output)
+    check_folder(output.absolute().parent)
     return output
 
 
@@ -158,15 +225,47 @@ def _labelled(
     """Read and label, with a sign of life; warnings are printed a line each."""
     from icssl.classify import label_rows
 
+    with _warnings_printed(console), console.status("reading ...") as status:
+        table = read()
+        status.update(f"labelling {len(table.target):,} rows ...")
+        return label_rows(table, model=model, device=device, suggestions=suggest)
+
+
+def _label_on_ray(console: Console, address: str | None, **options: Any) -> None:
+    """Label in pieces, below a bar of rows, and say what came out."""
+    from icssl.classify_pieces import label_pieces
+    from icssl.engine import ray_cluster
+
+    columns = (
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed:,.0f} rows {task.description}"),
+        TimeRemainingColumn(),
+    )
+    with (
+        ray_cluster(address, gpus_per_task=options["gpus_per_task"]) as ray,
+        _warnings_printed(console),
+        Progress(*columns, console=console, transient=True) as bar,
+    ):
+        getLogger(ray.data.__name__).setLevel("ERROR")  # here a bar says how far it is
+        task = bar.add_task("are labelled: reading the context ...", total=None)
+
+        def told(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, description=f"of {total:,}")
+
+        tally, seconds = label_pieces(ray=ray, report=told, **options)
+    _print_summary(console, tally.lines, tally, {"Rows": options["output"]})
+    speed = tally.rows.sum() / seconds
+    console.print(f"In pieces, {speed:,.0f} rows a second and core.", highlight=False)
+
+
+@contextmanager
+def _warnings_printed(console: Console) -> Iterator[None]:
+    """Warnings of the block, a line each."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        with console.status("reading ...") as status:
-            table = read()
-            status.update(f"labelling {len(table.target):,} rows ...")
-            labelling = label_rows(table, model=model, device=device, suggestions=suggest)
+        yield
     for warning in caught:
         console.print(f"Warning: {warning.message}", markup=False, highlight=False)
-    return labelling
 
 
 def _page(labelling: "Labelling") -> str:
@@ -175,13 +274,24 @@ def _page(labelling: "Labelling") -> str:
     return report_html(labelling)
 
 
-def _class_table(labelling: "Labelling") -> Table:
-    from icssl.classify import CLASS_HEADER, class_rows
+def _print_summary(
+    console: Console, lines: list[str], tally: "Tally", written: Mapping[str, Path | None]
+) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
+    console.print(_class_table(tally))
+    for name, path in written.items():
+        if path is not None:
+            console.print(f"{name}: {path}", markup=False, soft_wrap=True)
+
+
+def _class_table(tally: "Tally") -> Table:
+    from icssl.classify import CLASS_HEADER
 
     table = Table()
     for number, name in enumerate(CLASS_HEADER):
         table.add_column(name, justify="right" if number else "left")
-    rows = class_rows(labelling)
+    rows = tally.class_rows
     for row in rows[:_MOST_CLASSES]:
         table.add_row(*map(escape, row))
     if len(rows) > _MOST_CLASSES:

@@ -31,49 +31,62 @@ def pretrain(
     Three gates are trained at once, each from its own start, on the same tables; a moving
     average of their weights is kept, and a temperature is fitted to tables that none of
     them saw. Writes tables.safetensors, which ICSSLClassifier(model=FILE) reads.
+
+    On several GPUs: torchrun --nproc-per-node 4 -m icssl pretrain --device cuda. The
+    processes share every batch, so that the weights are the same but for rounding.
     """
     from dataclasses import asdict
 
     from icssl.training.loop import check_device
     from icssl.training.pretrain import PretrainConfig
-    from icssl.training.pretrain import pretrain as run
+    from icssl.training.processes import processes_of_torchrun
     from icssl.weights.released import RELEASED, save_context_model
 
-    console = Console()
     with user_errors():
         check_device(device)
         check_folder(output)
     config = PretrainConfig(steps=steps, batch=batch, seed=seed)
+    with user_errors(), processes_of_torchrun(device) as (processes, own_device):
+        console = Console(quiet=not processes.first)
+        model = _with_a_bar(
+            console,
+            config,
+            device=own_device,
+            checkpoint=output / "checkpoint.safetensors",
+            minutes=minutes,
+            processes=processes,
+        )
+        if model is None:
+            console.print("Not done yet: run the same command again to go on.")
+        elif processes.first:
+            path = output / RELEASED
+            save_context_model(model, path, training=asdict(config))
+            console.print(f"{path}", markup=False)
+
+
+def _with_a_bar(console: Console, config: Any, **options: Any) -> Any:
+    """Pretrain and show how it goes on, in lines where there is no terminal."""
+    from icssl.training.pretrain import pretrain as run
+
     columns = (
         MofNCompleteColumn(),
         BarColumn(20),
         TimeRemainingColumn(),
         TextColumn("{task.fields[loss]}"),
     )
-    with Bar(*columns, console=console, transient=True) as bar, user_errors():
-        task = bar.add_task("", total=steps, loss="")
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=config.steps, loss="")
 
         def told(progress: Any) -> None:
             text = f"loss {progress.loss:.3f}"
             bar.update(task, completed=progress.step, loss=text)
             if not console.is_terminal and progress.step % _LOGGED == 0:
-                console.print(f"{progress.step}/{steps} {text} {progress.seconds:.0f} s")
+                done = f"{progress.step}/{config.steps}"
+                console.print(f"{done} {text} {progress.seconds:.0f} s")
 
         try:
-            model = run(
-                config,
-                device=device,
-                checkpoint=output / "checkpoint.safetensors",
-                minutes=minutes,
-                report=told,
-            )
+            return run(config, report=told, **options)
         except KeyboardInterrupt:
             bar.stop()
             console.print("Interrupted. The same command goes on from the last minute.")
             raise typer.Exit(130) from None
-    if model is None:
-        console.print("Not done yet: run the same command again to go on.")
-        return
-    path = output / RELEASED
-    save_context_model(model, path, training=asdict(config))
-    console.print(f"{path}", markup=False)

@@ -1,6 +1,9 @@
 """``icssl reproduce`` and ``icssl report``."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from icssl.cli.common import check_file, check_folder, user_errors
+from icssl.cli.engines import Address, Engine, GPUsPerTask
 
 _PROFILE = typer.Option(help="quick: minutes on two cores. full: the paper's sizes.")
 _SILENCE = 20.0  # seconds between lines where there is no terminal
@@ -37,6 +41,9 @@ def reproduce(
             "[default: on a GPU all cores but two, else 0, which is in turn]",
         ),
     ] = None,
+    engine: Engine = "local",
+    address: Address = None,
+    gpus_per_task: GPUsPerTask = None,
     draw: Annotated[bool, typer.Option(help="Make tables and figures at the end.")] = True,
 ) -> None:
     """Rebuild a table or figure of the paper, or all of them.
@@ -45,38 +52,81 @@ def reproduce(
     there is not run again, what is missing is. Interrupt at any time and call it again.
     Tables (Markdown and LaTeX, the paper's numbers beside ours) and figures (PNG and SVG)
     are made from rows alone.
+
+    With --engine ray, the workers of a cluster run what is missing and this process stores
+    it: icssl reproduce all --engine ray --address auto --device cuda --gpus-per-task 0.25
     """
     from icssl.errors import check_choice
     from icssl.experiments.store import Store
     from icssl.paper.profiles import PROFILES
     from icssl.paper.registry import ARTEFACTS, all_specs
-    from icssl.training.loop import check_device
 
     if artefact == "list":
         for name, known in ARTEFACTS.items():
             typer.echo(f"{name:<16}{known.title}")
         return
-    with user_errors():
-        check_choice("artefact (or all, or list)", artefact, [*ARTEFACTS, "all"])
-        check_choice("profile", profile, PROFILES)
-        check_device(device)
-        folder = output or Path("results") / profile
-        check_folder(folder)
-        store = Store(folder / "rows.jsonl")
-    names = list(ARTEFACTS) if artefact == "all" else [artefact]
-    chosen = PROFILES[profile]
     console = Console()
-    console.print(chosen.note)
-    with console.status("..."):
-        specs = all_specs(names, chosen)
-    limits = {"device": device, "minutes": minutes, "workers": workers}
-    added = _run(console, specs, store, limits)
+    with ExitStack() as stack:
+        with user_errors():
+            check_choice("artefact (or all, or list)", artefact, [*ARTEFACTS, "all"])
+            check_choice("profile", profile, PROFILES)
+            folder = output or Path("results") / profile
+            check_folder(folder)
+            store = Store(folder / "rows.jsonl")
+            chosen = _runner(engine, address, gpus_per_task, device, minutes, workers)
+            run = stack.enter_context(chosen)
+        names = list(ARTEFACTS) if artefact == "all" else [artefact]
+        console.print(PROFILES[profile].note)
+        with console.status("..."):
+            specs = all_specs(names, PROFILES[profile])
+        before = len(store)
+        failures = _run(console, partial(run, specs, store))
     missing = sum(spec.key not in store for spec in specs)
-    console.print(f"{added} rows added, {len(specs) - missing} of {len(specs)} are there.")
+    there = f"{len(specs) - missing} of {len(specs)} are there."
+    console.print(f"{len(store) - before} rows added, {there}")
     if draw:
-        _draw(console, names, chosen, store, folder)
+        _draw(console, names, PROFILES[profile], store, folder)
+    for failure in failures:
+        console.print(failure, markup=False, highlight=False)
     if missing:
         console.print("Run the same command again to go on.")
+    if failures:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _runner(
+    engine: str,
+    address: str | None,
+    gpus_per_task: float | None,
+    device: str,
+    minutes: float | None,
+    workers: int | None,
+) -> Iterator[Callable[..., int]]:
+    """What runs missing specs: this process, or a cluster to which it is connected."""
+    from icssl.engine import check_engine, ray_cluster
+    from icssl.errors import check_choice
+    from icssl.experiments.runner import run_missing
+    from icssl.experiments.spread import run_on_ray
+    from icssl.training.loop import check_device
+
+    check_engine(engine, address, gpus_per_task)
+    if engine == "local":
+        check_device(device)
+        yield partial(run_missing, device=device, minutes=minutes, workers=workers)
+        return
+    check_choice(
+        "device", device, ("cpu", "cuda")
+    )  # of workers: this machine may have none
+    if workers is not None:
+        raise ValueError("--workers is for --engine local; a cluster has its own.")
+    gpus = float(device == "cuda") if gpus_per_task is None else gpus_per_task
+    if (device == "cuda") != (gpus > 0):
+        raise ValueError(f"--device {device} does not go with --gpus-per-task {gpus:g}.")
+    with ray_cluster(address, gpus_per_task=gpus) as ray:
+        yield partial(
+            run_on_ray, ray=ray, device=device, gpus_per_task=gpus, minutes=minutes
+        )
 
 
 def report(
@@ -113,8 +163,9 @@ def report(
         console.print(f"{page}", markup=False)
 
 
-def _run(console: Console, specs: list[Any], store: Any, limits: dict[str, Any]) -> int:
-    from icssl.experiments.runner import run_missing
+def _run(console: Console, run: Callable[..., int]) -> list[str]:
+    """Run what is missing below a bar, and return a line for each spec that failed."""
+    from icssl.experiments.spread import FailedSpecsError
 
     columns = (
         MofNCompleteColumn(),
@@ -142,11 +193,14 @@ def _run(console: Console, specs: list[Any], store: Any, limits: dict[str, Any])
             )
 
         try:
-            return run_missing(specs, store, report=told, **limits)
+            run(report=told)
+        except FailedSpecsError as error:
+            return str(error).splitlines()
         except KeyboardInterrupt:
             bar.stop()
             console.print("Interrupted: rows so far are stored. The same command goes on.")
             raise typer.Exit(130) from None
+    return []
 
 
 def _draw(

@@ -6,23 +6,31 @@ came from, were classes the parts of the graph; and one of absolute differences 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from icssl.context.backends import DENSE, Backend
+from icssl.context.exact import exact_graph
 from icssl.context.neighbours import (
     Eigenmap,
     GivenGraph,
     Graph,
     Scale,
+    WeightedGraph,
+    at_once,
+    scale_from,
     scale_of,
     squared_distances,
+    walk,
     waves,
     weights,
 )
+from icssl.context.search import Search, neighbours_of_all, search_in
+from icssl.context.sparse import SparseGraph, listed_weights, read_neighbours
 from icssl.context.views import VIEWS, Views
 
 STEPS = (2, 6)
@@ -33,6 +41,7 @@ DIFFUSED = (*(f"steps{t}" for t in STEPS), *(f"relaxed{t}" for t in RELAXATIONS)
 FORMS = (*POINTWISE, *DIFFUSED)
 ABSOLUTE = "ranks.absolute"
 KERNELS = (*(f"{view}.{form}" for view in VIEWS for form in FORMS), ABSOLUTE)
+_PLACED = 2**14  # new rows, by their nearest neighbours, at once
 _TINY = 1e-6
 
 
@@ -72,27 +81,69 @@ class Placed:
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """One view of a context: its own rows, and the eigenmap of its graph."""
+    """One view of a context: its own rows, and the eigenmap of its graph.
+
+    Parameters
+    ----------
+    name : str
+        Of the view.
+    own : Placed
+    eigenmap : Eigenmap
+    degrees : Tensor of shape (b, n)
+        Of the graph.
+    search : Search, optional
+        What finds the neighbours of new rows, if these alone are read.
+    kept : int
+        How many.
+    """
 
     name: str
     own: Placed
     eigenmap: Eigenmap
     degrees: Float[Tensor, "b n"]
+    search: Search | None = None
+    kept: int = 0
 
     @classmethod
-    def of_rows(cls, name: str, rows: Float[Tensor, "b n p"], k: int) -> "Neighbourhood":
+    def of_rows(
+        cls, name: str, rows: Float[Tensor, "b n p"], k: int, backend: Backend = DENSE
+    ) -> "Neighbourhood":
         """Of a view's rows."""
+        if backend.name == "sparse":
+            return cls._of_neighbours(name, rows, k, backend.kept)
         scale = scale_of(rows, rows, own=True)
-        graph = Graph(rows, scale)
+        exact = backend.name == "exact"
+        graph = exact_graph(rows, scale) if exact else Graph(rows, scale, hold=True)
+        return cls._of_graph(name, rows, scale, graph, k)
+
+    @classmethod
+    def _of_neighbours(
+        cls, name: str, rows: Float[Tensor, "1 n p"], k: int, kept: int
+    ) -> "Neighbourhood":
+        """Of a view's rows, each with its nearest alone."""
+        search = search_in(rows[0])
+        found = neighbours_of_all(search, min(kept, rows.shape[1] - 1))
+        scale = scale_from(found.distances[None])
+        graph = SparseGraph.of_neighbours(found, scale)
+        del found  # as large as the graph, which is all that is needed
+        one = cls._of_graph(name, rows, scale, graph, k)
+        return replace(one, search=search, kept=kept)
+
+    @classmethod
+    def _of_graph(
+        cls, name: str, rows: Tensor, scale: Scale, graph: WeightedGraph, k: int
+    ) -> "Neighbourhood":
         eigenmap = Eigenmap.of_graph(graph, waves(rows, k), k)
         contact = _contact(scale, scale)
         own = Placed(rows, scale, eigenmap.functions, contact)
         return cls(name, own, eigenmap, graph.degrees)
 
     @classmethod
-    def of_weights(cls, w: Float[Tensor, "b n n"], k: int) -> "Neighbourhood":
+    def of_weights(
+        cls, w: Float[Tensor, "b n n"] | WeightedGraph, k: int
+    ) -> "Neighbourhood":
         """Of a graph that was given, whose rows have no coordinates."""
-        graph = GivenGraph(w)
+        graph = GivenGraph(w) if isinstance(w, Tensor) else w
         # Any order of the rows gives the same start: a row is told by its neighbours.
         start = waves(graph @ waves(graph.degrees[..., None], 16), k)
         eigenmap = Eigenmap.of_graph(graph, start, k)
@@ -103,16 +154,28 @@ class Neighbourhood:
         """New rows in it, each by itself."""
         assert self.own.rows is not None
         assert self.own.scale is not None
-        scale = scale_of(rows, self.own.rows, own=False)
-        w = weights(rows, scale, self.own.rows, self.own.scale)
-        contact = _contact(scale, self.own.scale)
-        return Placed(rows, scale, self.eigenmap.extended(w), contact)
+        if self.search is None:
+            scale = scale_of(rows, self.own.rows, own=False)
+            w = weights(rows, scale, self.own.rows, self.own.scale)
+            functions = self.eigenmap.extended(w)
+        else:
+            found = self.search(rows[0], min(self.kept, self.own.rows.shape[1]))
+            scale = scale_from(found.distances[None])
+            w = walk(listed_weights(found, scale, self.own.scale))
+            read = read_neighbours(w, found, self.eigenmap.functions[0])
+            functions = self.eigenmap.stepped_back(read[None])
+        return Placed(rows, scale, functions, _contact(scale, self.own.scale))
 
     def place_weights(self, w: Float[Tensor, "b r n"]) -> Placed:
         """New rows by their weights to the rows of a given graph."""
         usual = self.degrees.median(dim=-1, keepdim=True).values
         contact = (4 * w.sum(-1) / usual.clamp(min=_TINY)).clamp(max=1)
         return Placed(None, None, self.eigenmap.extended(w), contact)
+
+    @property
+    def at_once(self) -> int:
+        """New rows that are placed together."""
+        return _PLACED if self.search is not None else at_once(self.own.functions)
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -152,12 +215,13 @@ class ContextKernels:
         target: Float[Tensor, "b m c"],
         k: int,
         views: Sequence[str] = VIEWS,
+        backend: Backend = DENSE,
     ) -> "ContextKernels":
         """Of contexts, in some of the views."""
         fitted, n_classes = Views.fit(x, views, labelled, target), target.shape[-1]
         real = target.sum(-1) > 0
         made = zip(views, fitted(x), strict=True)
-        around = tuple(Neighbourhood.of_rows(name, rows, k) for name, rows in made)
+        around = tuple(Neighbourhood.of_rows(name, rows, k, backend) for name, rows in made)
         known = tuple(one.own.at(labelled) for one in around)
         if "ranks" not in views:
             return cls(fitted, around, known, n_classes, real)
@@ -173,7 +237,7 @@ class ContextKernels:
     @classmethod
     def of_weights(
         cls,
-        w: Float[Tensor, "b n n"],
+        w: Float[Tensor, "b n n"] | WeightedGraph,
         labelled: Int[Tensor, "b m"],
         n_classes: int,
         k: int,

@@ -9,20 +9,19 @@ the number of rows, columns or classes.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from icssl.context.backends import DENSE, Backend
 from icssl.context.gate import FEATURES, evidence
-from icssl.context.kernels import KERNELS, Columns, ContextKernels, Placed
-from icssl.context.neighbours import at_once, blocks
+from icssl.context.kernels import KERNELS, Columns, ContextKernels
+from icssl.context.neighbours import WeightedGraph
+from icssl.context.reading import INTERCEPT, Reading, in_pieces
 from icssl.context.views import VIEWS
 
 _BALANCINGS = 3
-_INTERCEPT = 1.0  # what all rows have in common, as a kernel
-_MOST = 2**26  # numbers of all kernels at once
 _ROWS_READ, _LABELS_READ = 1024, 256  # of a context, by the gate, at most
 _UNKNOWN_COLUMNS = 10  # of a graph that was given
 _USUAL_CONTRAST = -1.0  # the logarithm, where there are no distances
@@ -53,120 +52,6 @@ class ContextConfig:
     members: int = 1
 
 
-class Prediction(NamedTuple):
-    """Of rows: logits, how much labelled evidence reached them, and whose it was.
-
-    ``parts`` are the contributions of every labelled row to every logit, whose sum over
-    labelled rows, with the ``bias``, is the logit.
-    """
-
-    logits: Float[Tensor, "b r c"]
-    bias: Float[Tensor, "b r c"]
-    reach: Float[Tensor, "b r"]
-    parts: Float[Tensor, "b r m c"] | None = None
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A context that was read: what predicts its own rows and new ones.
-
-    Parameters
-    ----------
-    kernels : ContextKernels
-    columns : Columns, optional
-        Of the context's own rows, where they fit the memory.
-    centre, length : Tensor of shape (b, e, 1, m) and (b, e, 1, 1)
-        What makes kernels comparable.
-    mixture : Tensor of shape (b, e)
-        Weight of each kernel.
-    coefficients : Tensor of shape (b, m, c)
-        Of the labelled rows, from the descent.
-    bias : Tensor of shape (b, 1, c)
-        Of the classes, so that none has too many rows.
-    per_class : Tensor of shape (b,)
-        Labels a class.
-    calibration : Tensor of shape (4,)
-        How the logarithm of the temperature depends on one, on the logarithms of labels a
-        class and of classes, and on reach.
-    """
-
-    kernels: ContextKernels
-    columns: Columns | None
-    centre: Tensor
-    length: Tensor
-    mixture: Tensor
-    coefficients: Tensor
-    bias: Tensor
-    per_class: Tensor
-    calibration: Tensor
-
-    def own(self, *, parts: bool = False) -> Prediction:
-        """Of the context's own rows."""
-        if self.columns is not None:
-            return self.of_columns(self.columns, parts=parts)
-        return self._predict(self.kernels.own(), parts)
-
-    def new(self, x: Float[Tensor, "b r d"], *, parts: bool = False) -> Prediction:
-        """Of new rows, each by itself."""
-        pieces = [
-            self._predict(self.kernels.place(x[:, part]), parts)
-            for part in blocks(x.shape[1], at_once(self.kernels.around[0].own.functions))
-        ]
-        return _joined(pieces)
-
-    def _predict(self, placed: Sequence[Placed], parts: bool) -> Prediction:
-        pieces = _in_pieces(self.kernels, placed)
-        return _joined([self.of_columns(columns, parts=parts) for columns in pieces])
-
-    def of_columns(self, columns: Columns, *, parts: bool = False) -> Prediction:
-        """Of rows whose kernels with the labelled rows are known."""
-        temperature = self._temperature(columns.reach)[..., None]
-        mixed = self.similarity(columns) / temperature
-        each = mixed[..., None] * self.coefficients[:, None] if parts else None
-        # Where nothing is known of a row, it is not for the bias to decide.
-        bias = columns.contact[..., None] / temperature * self.bias
-        return Prediction(mixed @ self.coefficients + bias, bias, columns.reach, each)
-
-    def _temperature(self, reach: Tensor) -> Float[Tensor, "b r"]:
-        c = self.coefficients.shape[-1]
-        constant, by_labels, by_classes, by_reach = self.calibration.to(reach)
-        logarithm = constant + by_labels * self.per_class.to(reach).log()
-        logarithm = logarithm + by_classes * math.log(c)
-        return (logarithm[:, None] + by_reach * reach).exp()
-
-    def similarity(self, columns: Columns) -> Float[Tensor, "b r m"]:
-        """The mixed kernel; a row far from everything is like nothing."""
-        centred = (columns.kernels - self.centre) / self.length
-        mixed = torch.einsum("be,berm->brm", self.mixture, centred) + _INTERCEPT
-        return mixed * columns.contact[..., None]
-
-
-def _joined(pieces: Sequence[Prediction]) -> Prediction:
-    if len(pieces) == 1:
-        return pieces[0]
-    parts = [piece.parts for piece in pieces if piece.parts is not None]
-    return Prediction(
-        torch.cat([piece.logits for piece in pieces], dim=1),
-        torch.cat([piece.bias for piece in pieces], dim=1),
-        torch.cat([piece.reach for piece in pieces], dim=1),
-        torch.cat(parts, dim=1) if parts else None,
-    )
-
-
-def _in_pieces(kernels: ContextKernels, placed: Sequence[Placed]) -> Iterator[Columns]:
-    """Columns of rows, as many at once as the memory holds."""
-    b, n, _ = placed[0].functions.shape
-    m = kernels.labelled[0].functions.shape[1]
-    size = max(1, _MOST // (b * m * len(kernels.names)))
-    for start in range(0, n, size):
-        stop = min(start + size, n)
-        if (start, stop) == (0, n):
-            yield kernels.columns(placed)
-        else:
-            indices = torch.arange(start, stop, device=placed[0].functions.device)
-            yield kernels.columns([one.at(indices.expand(b, -1)) for one in placed])
-
-
 @dataclass(frozen=True)
 class Sight:
     """All of a batch of contexts that no weight has a part in.
@@ -180,8 +65,8 @@ class Sight:
         Of some of them, at most a thousand.
     centre, length : Tensor of shape (b, e, 1, m) and (b, e, 1, 1)
         What makes kernels comparable.
-    among : Tensor of shape (b, e, m, m)
-        Kernels among labelled rows.
+    among : Tensor of shape (b, e, m, m), optional
+        Kernels among labelled rows, where they fit the memory.
     target, real : Tensor of shape (b, m, c) and (b, m)
         Their classes, and which there are: a batch is filled up to one number.
     found, about, context : Tensor of shape (b, e, f), (b, e, a) and (b, s)
@@ -193,7 +78,7 @@ class Sight:
     sample: Columns
     centre: Tensor
     length: Tensor
-    among: Tensor
+    among: Tensor | None
     target: Tensor
     real: Tensor
     found: Tensor
@@ -205,6 +90,16 @@ class Sight:
         """Labels a class."""
         return self.real.sum(1) / self.target.shape[-1]
 
+    def mixed(self, mixture: Float[Tensor, "b e"]) -> Float[Tensor, "b m m"]:
+        """The kernels among labelled rows by their weights, and what all have in common."""
+        if self.among is not None:
+            pieces = [self.among]
+        else:
+            made = _among(self.kernels, self.centre, self.real)
+            pieces = (among / self.length for among in made)
+        mixed = [torch.einsum("be,bemk->bmk", mixture, among) for among in pieces]
+        return (mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=1)) + INTERCEPT
+
 
 @torch.no_grad()
 def see_rows(
@@ -214,46 +109,67 @@ def see_rows(
     n_classes: int,
     views: Sequence[str],
     k: int,
+    backend: Backend = DENSE,
 ) -> Sight:
     """Look at tables."""
     indices, real, target = _labels(y, labelled, n_classes, x.dtype)
-    kernels = ContextKernels.of_rows(x, indices, target, k, views)
+    kernels = ContextKernels.of_rows(x, indices, target, k, views, backend)
     return _see(kernels, real, target, x.shape[-1])
 
 
 @torch.no_grad()
 def see_graph(
-    w: Float[Tensor, "b n n"],
+    w: Float[Tensor, "b n n"] | WeightedGraph,
     y: Int[Tensor, "b n"],
     labelled: Bool[Tensor, "b n"],
     n_classes: int,
     k: int,
 ) -> Sight:
     """Look at contexts of which only weights between rows are known."""
-    indices, real, target = _labels(y, labelled, n_classes, w.dtype)
+    dtype = w.dtype if isinstance(w, Tensor) else w.degrees.dtype
+    indices, real, target = _labels(y, labelled, n_classes, dtype)
     kernels = ContextKernels.of_weights(w, indices, n_classes, k, real)
     return _see(kernels, real, target, _UNKNOWN_COLUMNS)
 
 
 def _see(kernels: ContextKernels, real: Tensor, target: Tensor, d: int) -> Sight:
     columns, centre = _centre(kernels, real)
-    among = kernels.columns(kernels.labelled).kernels * real[:, None, None]
-    among = (among - centre) * real[:, None, :, None]
-    trace = among.diagonal(dim1=2, dim2=3).sum(-1)
-    length = (trace / real.sum(1)[:, None]).clamp(min=_TINY)[..., None, None]
-    among = among / length
     step = -(-real.shape[1] // _LABELS_READ)
+    among, some_among, trace = _summed_up(_among(kernels, centre, real), step)
+    length = (trace / real.sum(1)[:, None]).clamp(min=_TINY)[..., None, None]
     sample = _some_columns(kernels, columns)
     few = sample.kernels[..., ::step] * real[:, None, None, ::step] - centre[..., ::step]
-    found = evidence(
-        few / length, among[:, :, ::step, ::step], target[:, ::step], real[:, ::step]
-    )
+    found = evidence(few / length, some_among / length, target[:, ::step], real[:, ::step])
+    among = None if among is None else among / length
     n, c = kernels.around[0].own.functions.shape[1], kernels.n_classes
     context = _shape_of(real, n, d, c).to(found.dtype)
     about = _about(kernels).to(found.dtype)
     return Sight(
         kernels, columns, sample, centre, length, among, target, real, found, about, context
     )
+
+
+def _among(
+    kernels: ContextKernels, centre: Tensor, real: Tensor
+) -> Iterator[Float[Tensor, "b e r m"]]:
+    """Centred kernels of labelled rows with each other, some rows at a time."""
+    start = 0
+    for columns in in_pieces(kernels, kernels.labelled):
+        among = columns.kernels * real[:, None, None]
+        stop = start + among.shape[2]
+        yield (among - centre) * real[:, None, start:stop, None]
+        start = stop
+
+
+def _summed_up(pieces: Iterator[Tensor], step: int) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Kernels among labelled rows if they come in one piece; among some; their traces."""
+    some, trace, start, first = [], torch.zeros(()), 0, None
+    for among in pieces:
+        first = among if start == 0 else None
+        trace = trace.to(among) + among.diagonal(start, dim1=2, dim2=3).sum(-1)
+        some.append(among[:, :, -start % step :: step, ::step].contiguous())
+        start += among.shape[2]
+    return first, torch.cat(some, dim=2) if len(some) > 1 else some[0], trace
 
 
 def _some_columns(kernels: ContextKernels, columns: Columns | None) -> Columns:
@@ -323,13 +239,15 @@ class ContextModel(nn.Module):
         labelled: Bool[Tensor, "b n"],
         n_classes: int,
         views: Sequence[str] = VIEWS,
+        backend: Backend = DENSE,
     ) -> Reading:
         """Read contexts: rows, the classes of some, and which; in some of the views."""
-        return self.decide(see_rows(x, y, labelled, n_classes, views, self.config.k))
+        k = self.config.k
+        return self.decide(see_rows(x, y, labelled, n_classes, views, k, backend))
 
     def read_graph(
         self,
-        w: Float[Tensor, "b n n"],
+        w: Float[Tensor, "b n n"] | WeightedGraph,
         y: Int[Tensor, "b n"],
         labelled: Bool[Tensor, "b n"],
         n_classes: int,
@@ -351,8 +269,7 @@ class ContextModel(nn.Module):
         """Weigh the kernels of contexts and descend on the labels, by some members."""
         mixture, scale = self._gated(seen, members)
         amplitude, temperature, balance = scale[:, :, None].split(1, dim=1)
-        mixed = torch.einsum("be,bemk->bmk", mixture, seen.among) + _INTERCEPT
-        mixed = mixed * amplitude
+        mixed = seen.mixed(mixture) * amplitude
         coefficients = self._descend(mixed, seen.target, seen.real)
         found = Reading(
             seen.kernels,
@@ -423,7 +340,7 @@ def _labels(
 def _centre(kernels: ContextKernels, real: Tensor) -> tuple[Columns | None, Tensor]:
     """Mean of every kernel over the context, and its columns if they come in one piece."""
     total, count, pieces = torch.zeros(()), 0, 0
-    for columns in _in_pieces(kernels, kernels.own()):
+    for columns in in_pieces(kernels, kernels.own()):
         total = total.to(columns.kernels) + columns.kernels.sum(2, keepdim=True)
         count, pieces = count + columns.kernels.shape[2], pieces + 1
     centre = total / count * real[:, None, None]

@@ -54,13 +54,19 @@ def scale_of(
 ) -> Scale:
     """Of rows among a context; ``own`` if they are its rows, which are not their own."""
     count = min(NEIGHBOURS + own, context.shape[1])
-    found = [
-        squared_distances(rows[:, part], context).topk(count, dim=-1, largest=False).values
-        for part in blocks(rows.shape[1], at_once(context))
-    ]
-    nearest = torch.cat(found, dim=1)[..., int(own) :]  # the first of its own is itself
-    far = nearest[..., -1].clamp(min=_FLAT)  # rows have length one in the mean
-    return Scale(nearest[..., 0], far)
+    # Written in place: small results between large passing ones would tear up the memory.
+    nearest = rows.new_empty(*rows.shape[:2], count)
+    for part in blocks(rows.shape[1], at_once(context)):
+        distances = squared_distances(rows[:, part], context)
+        nearest[:, part] = distances.topk(count, dim=-1, largest=False).values
+    return scale_from(nearest[..., int(own) :])  # the first of its own is itself
+
+
+def scale_from(nearest: Float[Tensor, "b r q"]) -> Scale:
+    """Of squared distances to the nearest, in order."""
+    far = nearest[..., :NEIGHBOURS][..., -1]
+    # Rows have length one in the mean.
+    return Scale(nearest[..., 0], far.clamp(min=_FLAT))
 
 
 def weights(
@@ -72,12 +78,37 @@ def weights(
     """RBF weights of rows to a context, of squared distances in units of contrast."""
     start = (scale.near[:, :, None] + context_scale.near[:, None]) / 2
     unit = (scale.contrast[:, :, None] * context_scale.contrast[:, None]).sqrt()
-    distances = squared_distances(rows, context)
+    return fallen(squared_distances(rows, context), start, unit)
+
+
+def fallen(distances: Tensor, start: Tensor, unit: Tensor) -> Tensor:
+    """How far weights have fallen at squared distances, from a start and in a unit."""
     return (-SHARPNESS * ((distances - start) / unit).clamp(min=-1)).exp()
 
 
-class Graph:
-    """Symmetric weights between rows, normalised: D^-1/2 W D^-1/2, to multiply with.
+class WeightedGraph:
+    """Symmetric weights W between rows, normalised: D^-1/2 W D^-1/2, to multiply with.
+
+    A graph knows how to multiply with W; its degrees are D.
+    """
+
+    degrees: Float[Tensor, "b n"]
+
+    def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """W itself times columns."""
+        raise NotImplementedError
+
+    def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        root = self.degrees.rsqrt()[..., None]
+        return root * self.times(root * x)
+
+    def _degrees(self, rows: Float[Tensor, "b n p"]) -> Float[Tensor, "b n"]:
+        ones = rows.new_ones(len(rows), rows.shape[1], 1)
+        return self.times(ones)[..., 0].clamp(min=_TINY)
+
+
+class Graph(WeightedGraph):
+    """The weights of rows by their distances, held or made anew in every pass.
 
     Parameters
     ----------
@@ -85,33 +116,47 @@ class Graph:
     scale : Scale
         Of the rows among themselves.
     block : int, optional
-        Contexts of more rows are gone through in blocks of so many, whose weights are made
-        anew in every pass; by default as many as :data:`MOST_WEIGHTS` allows.
+        Rows whose weights are made at once; by default as many as :data:`MOST_WEIGHTS`
+        allows.
+    hold : bool, optional
+        Whether the weights of all rows are kept; by default if they are one block.
     """
 
     def __init__(
-        self, rows: Float[Tensor, "b n p"], scale: Scale, block: int | None = None
+        self,
+        rows: Float[Tensor, "b n p"],
+        scale: Scale,
+        block: int | None = None,
+        *,
+        hold: bool | None = None,
     ) -> None:
         self.rows, self.scale = rows, scale
-        self.block = block = block or at_once(rows)
-        whole = rows.shape[1] <= block
-        self._dense = self._weights(slice(None)) if whole else None
-        ones = rows.new_ones(len(rows), rows.shape[1], 1)
-        self.degrees = self._times(ones)[..., 0].clamp(min=_TINY)
-
-    def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
-        root = self.degrees.rsqrt()[..., None]
-        return root * self._times(root * x)
+        self.block = block or at_once(rows)
+        self._dense: Tensor | None = None
+        if rows.shape[1] <= self.block if hold is None else hold:
+            self._dense = self.dense()
+        self.degrees = self._degrees(rows)
 
     def dense(self) -> Float[Tensor, "b n n"]:
         """The weights W themselves."""
-        return self._weights(slice(None)) if self._dense is None else self._dense
+        if self._dense is not None:
+            return self._dense
+        b, n, _ = self.rows.shape
+        if n <= self.block:
+            return self._weights(slice(None))
+        w = self.rows.new_empty(b, n, n)
+        for part in blocks(n, self.block):
+            w[:, part] = self._weights(part)
+        return w
 
-    def _times(self, x: Tensor) -> Tensor:
+    def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """In blocks where the weights are not held."""
         if self._dense is not None:
             return self._dense @ x
-        parts = [self._weights(p) @ x for p in blocks(self.rows.shape[1], self.block)]
-        return torch.cat(parts, dim=1)
+        found = torch.empty_like(x)
+        for part in blocks(self.rows.shape[1], self.block):
+            found[:, part] = self._weights(part) @ x
+        return found
 
     def _weights(self, part: slice) -> Tensor:
         scale = Scale(self.scale.near[:, part], self.scale.far[:, part])
@@ -120,16 +165,16 @@ class Graph:
         return w
 
 
-class GivenGraph:
-    """The same of weights that were given as a matrix."""
+class GivenGraph(WeightedGraph):
+    """Weights that were given as a matrix."""
 
     def __init__(self, w: Float[Tensor, "b n n"]) -> None:
         self._w = w
         self.degrees = w.sum(-1).clamp(min=_TINY)
 
-    def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
-        root = self.degrees.rsqrt()[..., None]
-        return root * (self._w @ (root * x))
+    def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """By the matrix."""
+        return self._w @ x
 
 
 @dataclass(frozen=True)
@@ -150,7 +195,7 @@ class Eigenmap:
 
     @classmethod
     def of_graph(
-        cls, graph: Graph | GivenGraph, start: Float[Tensor, "b n s"], k: int
+        cls, graph: WeightedGraph, start: Float[Tensor, "b n s"], k: int
     ) -> "Eigenmap":
         """By subspace iteration with a Chebyshev filter: every pass is linear attention."""
         x = start
@@ -167,9 +212,12 @@ class Eigenmap:
 
     def extended(self, w: Float[Tensor, "b r n"]) -> Float[Tensor, "b r k"]:
         """At new rows, from their weights to the context: a mean over neighbours."""
-        walk = w / w.sum(-1, keepdim=True).clamp(min=_TINY)
+        return self.stepped_back(walk(w) @ self.functions)
+
+    def stepped_back(self, means: Float[Tensor, "b r k"]) -> Float[Tensor, "b r k"]:
+        """Functions at rows, from their means over the rows' neighbours."""
         # Small eigenvalues are those of noise, and would blow it up.
-        return walk @ self.functions / self.values.clamp(min=_DAMPED / 2)[:, None]
+        return means / self.values.clamp(min=_DAMPED / 2)[:, None]
 
     def at_time(
         self, functions: Float[Tensor, "b r k"], time: float | Tensor
@@ -187,6 +235,11 @@ class Eigenmap:
         return -1 / value.log()[:, None]
 
 
+def walk(w: Float[Tensor, "*b r n"]) -> Float[Tensor, "*b r n"]:
+    """Weights that sum to one over the neighbours, or to nothing where there are none."""
+    return w / w.sum(-1, keepdim=True).clamp(min=_TINY)
+
+
 def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:
     """Where the iteration for k eigenfunctions starts: waves over the rows' coordinates.
 
@@ -199,7 +252,7 @@ def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:
     return torch.sin(3 * rows @ directions.to(rows) + phases.to(rows))
 
 
-def _filtered(graph: Graph | GivenGraph, x: Tensor) -> Tensor:
+def _filtered(graph: WeightedGraph, x: Tensor) -> Tensor:
     """A Chebyshev polynomial that is small between -1 and the damped, and large above."""
     middle, half = (_DAMPED - 1) / 2, (_DAMPED + 1) / 2
 

@@ -126,20 +126,30 @@ def run_missing(
     workers = _idle_cores(device) if workers is None else workers
     beside = [s for s in missing if workers and not s.trainings]
     batches = batches_of([s for s in missing if s not in set(beside)], device)
+    before = len(store)
+    clock = Clock(minutes, len(missing), sum(batch.cost for batch in batches), report)
+    with (
+        noted(store, made_with(device)),
+        _beside(beside if clock.has_time() else [], workers, store) as pending,
+    ):
+        _run_batches(batches, store, device, clock, pending)
+        _await(pending, store, clock)
+    return len(store) - before
+
+
+@contextmanager
+def noted(store: Store, made: dict[str, str]) -> Iterator[None]:
+    """How long a run took that added rows, also one that was interrupted, and on what."""
     before, began = len(store), time.perf_counter()
-    clock = _Clock(minutes, len(missing), sum(batch.cost for batch in batches), report)
     try:
-        with _beside(beside if clock.has_time() else [], workers, store) as pending:
-            _run_batches(batches, store, device, clock, pending)
-            _await(pending, store, clock)
+        yield
     finally:
         added = len(store) - before
         if added:
             seconds = round(time.perf_counter() - began, 3)
-            line = {"rows": added, "seconds": seconds, **_made_with(device)}
+            line = {"rows": added, "seconds": seconds, **made}
             with runs_file(store).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-    return added
 
 
 def runs_file(store: Store) -> Path:
@@ -148,7 +158,7 @@ def runs_file(store: Store) -> Path:
 
 
 @dataclass
-class _Clock:
+class Clock:
     """Says whether there is time for more, and tells a person how far it is."""
 
     minutes: float | None
@@ -162,9 +172,11 @@ class _Clock:
         self._began = time.perf_counter()
 
     def has_time(self) -> bool:
+        """Whether more may be started."""
         return self.minutes is None or self._passed() <= 60 * self.minutes
 
     def tell(self, doing: str) -> None:
+        """Report how far it is, and what is being done."""
         passed = self._passed()
         left = passed / self.spent * (self.work - self.spent) if self.spent else None
         self.report(Progress(self.done, self.total, doing, left))
@@ -177,7 +189,7 @@ def _run_batches(
     batches: Sequence[Batch],
     store: Store,
     device: str,
-    clock: _Clock,
+    clock: Clock,
     pending: set[Future[Row]],
 ) -> None:
     trained: dict[TrainConfig, Training] = {}
@@ -239,7 +251,7 @@ def _store_finished(pending: set[Future[Row]], store: Store) -> int:
     return len(ready)
 
 
-def _await(pending: set[Future[Row]], store: Store, clock: _Clock) -> None:
+def _await(pending: set[Future[Row]], store: Store, clock: Clock) -> None:
     """Store the rest as they come, while there is time."""
     while pending and clock.has_time():
         clock.tell("classical methods")
@@ -365,11 +377,11 @@ def row_of(spec: Spec, trained: Sequence[Training], device: str) -> Row:
         row["slope"] = [round(t.slope, 5) for t in trained]
         row["undertrained"] = any(t.undertrained for t in trained)
     row["seconds"] = round(time.perf_counter() - began, 3)
-    return row | _made_with(device if trained else "cpu")
+    return row | made_with(device if trained else "cpu")
 
 
 @cache
-def _made_with(device: str) -> dict[str, str]:
+def made_with(device: str) -> dict[str, str]:
     """Hardware and versions, for a person who wonders about a number."""
     cuda = device.startswith("cuda")
     name = torch.cuda.get_device_name() if cuda else f"{platform.machine()} CPU"

@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from icssl.errors import check_choice
+from icssl.model.exporting import exporting, size_like
 
 BACKENDS = ("dense", "matrix_free")
 _FEW_COORDINATES = 32
@@ -112,6 +113,8 @@ def squared_distances(
     a: Float[Tensor, "*batch q d"], b: Float[Tensor, "*batch k d"]
 ) -> Float[Tensor, "*batch q k"]:
     """Squared distances by differences, accurate also between close, far-off points."""
+    if exporting() and a.shape[-1] > _FEW_COORDINATES:
+        return _by_products(a.double(), b.double()).to(a.dtype)  # ONNX has no cdist
     if torch.compiler.is_compiling():
         # The compiler fuses this with what follows, and cannot look into cdist.
         return (a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(dim=-1)
@@ -125,7 +128,8 @@ def square_safe(*points: Float[Tensor, "*batch _ d"]) -> tuple[Tensor, ...]:
     for fewer: smaller inputs come back as they are. Answers at such scales are finite;
     what is small beside the largest point is lost.
     """
-    products = points[0].shape[-1] * max(p.shape[-2] for p in points)
+    most = max(p.shape[-2] for p in points)
+    products = size_like(points[0].shape[-1] * most, points[0])
     limit = (torch.finfo(points[0].dtype).max / (2**20 * products)) ** 0.5
     sizes = [p.detach().abs().amax(dim=(-2, -1), keepdim=True) for p in points]
     largest = torch.stack(sizes).amax(dim=0)
@@ -154,7 +158,7 @@ def bilinear(
         seen = key.detach()
         if mask is not None:
             seen = seen.masked_fill(~_key_mask(mask), torch.nan)
-        centre = seen.nanmedian(dim=-2, keepdim=True).values.nan_to_num()
+        centre = _nanmedian(seen).nan_to_num()
         query, key = 2 * (query - centre), key - centre
         bias = -key.square().sum(dim=-1, keepdim=True)
     if mask is not None:
@@ -227,6 +231,14 @@ class _TransposedSDPA(torch.autograd.Function):
             read = _sdpa(query, key, grad)
             grad_query, grad_key = torch.autograd.grad(read, (query, key), value)
         return grad_query, grad_key, read.detach()
+
+
+def _nanmedian(points: Tensor) -> Tensor:
+    """Of every coordinate, over the points."""
+    if exporting():  # ONNX can only sort; what is exported has no mask
+        n = points.shape[-2]
+        return points.sort(dim=-2).values[..., (n - 1) // 2, :].unsqueeze(-2)
+    return points.nanmedian(dim=-2, keepdim=True).values
 
 
 def _by_products(a: Tensor, b: Tensor) -> Tensor:

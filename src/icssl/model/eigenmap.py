@@ -1,10 +1,14 @@
 """Stage 2, TF^phi of the paper: linear attention that finds an eigenmap (Lemma 2)."""
 
+import math
+from statistics import NormalDist
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from icssl.errors import check_choice, check_positive
+from icssl.model.exporting import exporting
 from icssl.model.fused import has_kernels
 from icssl.model.operator import LaplacianOperator
 from icssl.model.stage import Record, application_order, check_sizes
@@ -178,7 +182,7 @@ class EigenmapTransformer(nn.Module):
         """
         check_features(self.k, x.shape[-2])
         f = self._start(x)
-        scale = torch.ones(len(x), dtype=x.dtype, device=x.device)
+        scale = torch.ones(x.shape[0], dtype=x.dtype, device=x.device)
         if self.scale_operator:
             scale = 1 / (MU_MARGIN * largest_eigenvalue(operator, x))
         # Sums over heads that depend on the weights alone: one product for all layers.
@@ -229,7 +233,7 @@ class EigenmapTransformer(nn.Module):
                 f"the start was learned for {len(self.start)} points, got {x.shape[-2]}: "
                 "use start='fourier' for any number of points."
             )
-        return self.start.to(x.dtype).expand(len(x), -1, -1)
+        return self.start.to(x.dtype).expand(x.shape[0], -1, -1)
 
 
 def normalise(f: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
@@ -279,10 +283,19 @@ def _fixed_normals(rows: int, columns: int, *, like: Tensor) -> Tensor:
     A hash of the position instead of a generator, whose state would differ between
     devices and could not be captured in a CUDA graph.
     """
+    if exporting():
+        return _written_normals(rows, columns).to(like)
     index = torch.arange(1, rows * columns + 1, dtype=torch.float64, device=like.device)
     uniform = (torch.sin(index) * 1e4).remainder(1).clamp(1e-6, 1 - 1e-6)
     normal = torch.erfinv(2 * uniform - 1) * 2**0.5
     return normal.reshape(rows, columns).to(like.dtype)
+
+
+def _written_normals(rows: int, columns: int) -> Tensor:
+    """The same as numbers in the code: ONNX has no inverse of the error function."""
+    wave = [1e4 * math.sin(i) % 1 for i in range(1, rows * columns + 1)]
+    normal = [NormalDist().inv_cdf(min(max(u, 1e-6), 1 - 1e-6)) for u in wave]
+    return torch.tensor(normal, dtype=torch.float64).reshape(rows, columns)
 
 
 def check_features(k: int, n: int) -> None:

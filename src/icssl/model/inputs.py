@@ -1,10 +1,13 @@
 """What is done to the points before a model sees them."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from icssl.model.attention import square_safe, squared_distances
+from icssl.model.exporting import exporting
 
 SCALES = ("none", "neighbour", "coordinate")
 NEIGHBOUR = 6  # of the paper's ground-truth graph
@@ -55,6 +58,8 @@ def in_few_coordinates(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n m"]:
     ones and depend on the order of the points. On a GPU, where products are cheap and a
     factorisation may not fit into a CUDA graph, the points come back as they are.
     """
+    if exporting():
+        return x  # ONNX has no factorisations
     if x.shape[-1] <= x.shape[-2] or x.is_cuda:
         return x
     gram = x.double() @ x.double().mT
@@ -83,16 +88,24 @@ def neighbour_scaled(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         (x - x.mean(dim=-2, keepdim=True)).detach().abs().amax(dim=(-2, -1), keepdim=True)
     )
     unit = x / size.where(size > 0, 1)
-    neighbour = min(NEIGHBOUR, x.shape[-2] - 1) + 1  # the point itself comes first
-    rows_at_once = max(1, _DISTANCES_AT_ONCE // (len(x) * x.shape[-2]))
+    # The point itself comes first. Unlike min, this may depend on n after an export.
+    neighbour = torch.sym_min(NEIGHBOUR, x.shape[-2] - 1) + 1
     points = in_few_coordinates(unit.detach())
     distances = [
         squared_distances(rows, points)
         .topk(neighbour, dim=-1, largest=False)
         .values[..., -1]
-        for rows in points.split(rows_at_once, dim=-2)
+        for rows in _some_at_once(points)
     ]
     # Sorted, since torch's median is not deterministic on a GPU.
     ordered = torch.cat(distances, dim=-1).sort(dim=-1).values
     median = ordered[..., (x.shape[-2] - 1) // 2].sqrt()[:, None, None]
     return unit / median.where(median > 0, 1)
+
+
+def _some_at_once(points: Float[Tensor, "b n d"]) -> Sequence[Tensor]:
+    """Rows in pieces whose distances to all points fit the memory."""
+    if exporting():
+        return (points,)  # the number of pieces would depend on n
+    rows = max(1, _DISTANCES_AT_ONCE // (len(points) * points.shape[-2]))
+    return points.split(rows, dim=-2)

@@ -229,7 +229,7 @@ class LaplacianTransformer(nn.Module):
         n = x.shape[-2]
         eye = torch.eye(n, dtype=x.dtype, device=x.device)
         start = eye if self.start is None else self.start.to(x.dtype)
-        return start.expand(len(x), n, n)
+        return start.expand(x.shape[0], n, n)
 
 
 def _by_head(scales: Float[Tensor, " h"], points: Float[Tensor, "b n d"]) -> Tensor:

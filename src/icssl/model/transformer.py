@@ -7,6 +7,7 @@ from icssl.episode import Episode
 from icssl.model.config import ModelConfig
 from icssl.model.eigenmap import EigenmapTransformer, check_features
 from icssl.model.encoder import EncoderHead
+from icssl.model.exporting import size_like
 from icssl.model.head import GradientDescentHead
 from icssl.model.inputs import in_few_coordinates, in_range, prepare
 from icssl.model.laplacian import LaplacianTransformer
@@ -130,18 +131,16 @@ class ICSSLTransformer(nn.Module):
         if record is not None:
             record("x", x)
         points = in_few_coordinates(x)
-        operator = None
+        operator, unit = None, size_like(x.shape[-2], x) ** 0.5
         if self.laplacian is not None and self.eigenmap is not None:
             operator = self.laplacian(points, backend=backend, record=record)
             if backend != "matrix_free":
                 operator = operator.formed()
             # The start reads x, whose axes do not depend on the order of the points.
             # Columns of unit length have entries near n^-1/2; the head wants them near one.
-            phi = x.shape[-2] ** 0.5 * self.eigenmap(
-                operator, x, backend=backend, record=record
-            )
+            phi = unit * self.eigenmap(operator, x, backend=backend, record=record)
         elif self.config.features == "eigenvectors" and episode.features is not None:
-            phi = x.shape[-2] ** 0.5 * episode.features[..., : self.config.k].to(dtype)
+            phi = unit * episode.features[..., : self.config.k].to(dtype)
         else:
             phi = x
         if record is not None:

@@ -73,10 +73,24 @@ def read_table(
         return _read_npz(path, target, drop)
     frame = _read_csv(path, separator) if path.suffix == ".csv" else _read_parquet(path)
     kept = _read_text(path, separator) if path.suffix == ".csv" else frame
+    return frame_table(path, frame, target, drop=drop, kept=kept, separator=separator)
+
+
+def frame_table(
+    path: Path,
+    frame: Any,
+    target: str,
+    *,
+    drop: Sequence[str] = (),
+    kept: Any = None,
+    separator: str = ",",
+) -> LabelTable:
+    """A data frame as a table with labels; errors name the ``path`` it was read from."""
+    kept = frame if kept is None else kept
     names = [str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis=1)
     hint = " Is the separator right?" if len(names) == 1 else ""
-    _check_names(path, "column", names, [target, *drop], hint)
+    check_names(path, "column", names, [target, *drop], hint)
     if not len(frame):
         raise ValueError(f"{path} has a header and no rows.")
     features = _with_times(frame.drop(columns=[target, *drop]))
@@ -140,7 +154,7 @@ def _plain(values: ndarray) -> ndarray:
     return values.astype(str) if values.dtype == object else values
 
 
-def _check_names(
+def check_names(
     path: Path, kind: str, names: Sequence[str], wanted: Sequence[str], hint: str = ""
 ) -> None:
     """Every name occurs, and occurs once."""
@@ -203,7 +217,7 @@ def _check_csv(path: Path, separator: str) -> None:
             for cells in lines:
                 line = lines.line_num
                 if not width:
-                    _check_names(path, "column", cells, [])
+                    check_names(path, "column", cells, [])
                 width = width or len(cells)
                 if cells and len(cells) != width:
                     raise ValueError(
@@ -237,7 +251,7 @@ def _read_npz(path: Path, target: str, drop: Sequence[str]) -> LabelTable:
         raise ValueError(
             f"{path} cannot be read as .npz, perhaps it is cut short: {error}."
         ) from error
-    _check_names(path, "array", list(arrays), [target, *drop])
+    check_names(path, "array", list(arrays), [target, *drop])
     cells = arrays[target]
     if cells.ndim != 1 or not len(cells):
         raise ValueError(f"{path}: {target!r} must have a label a row, got {cells.shape}.")

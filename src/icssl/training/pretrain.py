@@ -17,6 +17,7 @@ from icssl.context.views import VIEWS, Views
 from icssl.data.tasks import TaskSpec
 from icssl.files import read_tensors
 from icssl.random import generator_for
+from icssl.training.processes import ALONE, Processes
 from icssl.weights import write_described
 
 FORMAT = "icssl-pretraining"
@@ -44,7 +45,8 @@ class PretrainConfig:
         Every member is trained by itself, on the same contexts.
     tasks : TaskSpec
     steps, batch : int
-        Batches, and contexts of one shape in each.
+        Batches, and contexts of one shape in each, shared among the processes if several
+        train together.
     learning_rate : float
         At the start; it falls to a hundredth along a cosine.
     calibration_steps : int
@@ -78,6 +80,11 @@ class Task(NamedTuple):
     n_classes: int
     new_x: Tensor
     new_y: Tensor
+
+    def part(self, own: slice) -> "Task":
+        """Some of the contexts."""
+        known = (self.x[own], self.y[own], self.labelled[own], self.n_classes)
+        return Task(*known, self.new_x[own], self.new_y[own])
 
 
 class PretrainProgress(NamedTuple):
@@ -117,14 +124,8 @@ class _State:
         header = {"config": asdict(config), "step": self.step}
         write_described(path, tensors, FORMAT, header)
 
-    def load(self, path: Path, config: PretrainConfig) -> None:
-        tensors, header = read_tensors(path, FORMAT)
-        if header["config"] != _plain(asdict(config)):
-            raise ValueError(
-                f"{path} is of another run: {header['config']}, got {asdict(config)}. "
-                "Give another folder, or delete it to start anew."
-            )
-        self.step = header["step"]
+    def restore(self, tensors: dict[str, Tensor], step: int) -> None:
+        self.step = step
         for name, p in self.model.named_parameters():
             p.data.copy_(tensors[f"weights.{name}"])
             self.average[name].copy_(tensors[f"average.{name}"])
@@ -135,6 +136,21 @@ class _State:
             }
 
 
+def _kept(
+    path: Path | None, config: PretrainConfig
+) -> tuple[dict[str, Tensor], int] | None:
+    """Tensors and the step of a checkpoint, if there is one."""
+    if path is None or not path.exists():
+        return None
+    tensors, header = read_tensors(path, FORMAT)
+    if header["config"] != _plain(asdict(config)):
+        raise ValueError(
+            f"{path} is of another run: {header['config']}, got {asdict(config)}. "
+            "Give another folder, or delete it to start anew."
+        )
+    return tensors, header["step"]
+
+
 def pretrain(
     config: PretrainConfig,
     *,
@@ -142,6 +158,7 @@ def pretrain(
     checkpoint: Path | None = None,
     minutes: float | None = None,
     report: Callable[[PretrainProgress], None] = lambda _: None,
+    processes: Processes = ALONE,
 ) -> ContextModel | None:
     """Train, go on where a checkpoint ended, and calibrate; None if time ran out before.
 
@@ -155,16 +172,23 @@ def pretrain(
         Stop after so long; the same call then goes on.
     report : callable, optional
         Is told after every step.
+    processes : Processes
+        Among those that share every batch. Each gets the same weights; only the first
+        reads, writes and reports.
     """
+    processes.part(config.batch)
     state, began = _State.fresh(config, device), time.monotonic()
-    if checkpoint is not None and checkpoint.exists():
-        state.load(checkpoint, config)
+    kept = processes.from_first(_kept(checkpoint, config) if processes.first else None)
+    if kept is not None:
+        state.restore(*kept)
+    if not processes.first:
+        checkpoint, report = None, lambda _: None
     saved, loss = began, math.nan
     while state.step < config.steps:
         seconds = time.monotonic() - began
-        if minutes is not None and seconds > 60 * minutes:
+        if minutes is not None and processes.from_first(seconds > 60 * minutes):
             break
-        now = _step(state, config, device)
+        now = _step(state, config, device, processes)
         loss = now if math.isnan(loss) else 0.99 * loss + 0.01 * now
         report(PretrainProgress(state.step, config.steps, loss, seconds))
         if checkpoint is not None and time.monotonic() - saved > 60:
@@ -180,17 +204,23 @@ def pretrain(
     return state.model.cpu().eval().requires_grad_(False)
 
 
-def _step(state: _State, config: PretrainConfig, device: str) -> float:
+def _step(
+    state: _State, config: PretrainConfig, device: str, processes: Processes
+) -> float:
     """One batch of contexts; a loss that is not finite moves nothing."""
-    task = draw_task(config, "pretrain", state.step, device)
+    whole = draw_task(config, "pretrain", state.step, device)
+    task = whole.part(processes.part(config.batch))
     seen = see(task, config, state.step)
-    loss = loss_of(state.model, seen, task)
+    loss = loss_of(state.model, seen, task, whole)
     state.step += 1
     share = state.step / config.steps
     rate = config.learning_rate * (0.505 + 0.495 * math.cos(math.pi * share))
     state.optimiser.param_groups[0]["lr"] = rate
     state.optimiser.zero_grad()
     loss.backward()
+    loss = loss.detach()
+    gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
+    processes.add_up([loss, *gradients])
     norm = nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
     if bool(norm.isfinite()):
         state.optimiser.step()
@@ -243,21 +273,36 @@ def _graph_of(task: Task) -> Tensor:
     return graph.dense()
 
 
-def loss_of(model: ContextModel, seen: Sight, task: Task) -> Tensor:
-    """Mean cross-entropy of the members on unlabelled rows and on new ones."""
+def loss_of(
+    model: ContextModel, seen: Sight, task: Task, whole: Task | None = None
+) -> Tensor:
+    """Mean cross-entropy of the members on unlabelled rows and on new ones.
+
+    Of a part of the contexts of ``whole``, if given: what it adds to the mean over all.
+    """
     new = None
     if seen.kernels.views is not None and task.new_x.shape[1]:
         with torch.no_grad():
             new = seen.kernels.columns(seen.kernels.place(task.new_x))
     hidden, losses = ~task.labelled, []
+    share, new_share = _shares(task, task if whole is None else whole)
     for member in range(len(model.gates)):
         reading = model.decide(seen, [member])
-        losses.append(cross_entropy(reading.own().logits[hidden], task.y[hidden]))
+        on_own = cross_entropy(reading.own().logits[hidden], task.y[hidden])
+        losses.append(share * on_own)
         if new is not None:
             logits = reading.of_columns(new).logits
             on_new = cross_entropy(logits.flatten(0, 1), task.new_y.flatten())
-            losses.append(NEW_WEIGHT * on_new)
+            losses.append(NEW_WEIGHT * new_share * on_new)
     return torch.stack(losses).sum() / len(model.gates)
+
+
+def _shares(task: Task, whole: Task) -> tuple[Tensor | float, float]:
+    """Of all unlabelled rows, and of all new ones, how many are in a part."""
+    if len(task.x) == len(whole.x):
+        return 1.0, 1.0
+    share = (~task.labelled).sum() / (~whole.labelled).sum()
+    return share, len(task.x) / len(whole.x)
 
 
 def calibrate(model: ContextModel, config: PretrainConfig, device: str) -> None:

@@ -1,0 +1,82 @@
+"""Exact attention without the matrix: the weights of a graph are never held.
+
+Among the rows of a context no two are nearer to each other than each one's nearest is. The
+bound in :func:`icssl.context.neighbours.fallen` is then for rounding alone, and without it
+the logarithm of a weight is bilinear. With near distances a, contrasts s^2, and
+g_i = |x_i|^2 - a_i / 2, it is 4 (2 x_i . x_j - g_i - g_j) / (s_i s_j).
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from icssl.context.neighbours import (
+    SHARPNESS,
+    Graph,
+    Scale,
+    WeightedGraph,
+    blocks,
+)
+
+# Of logarithms of weights, by rounding: beyond, the bound is needed, and with it blocks.
+MOST_ERROR = 0.01
+_BLOCK = 1024  # rows that read at once
+
+
+def exact_graph(rows: Float[Tensor, "b n p"], scale: Scale) -> WeightedGraph:
+    """Through attention, or in blocks where equal rows leave it too few digits."""
+    largest = (rows.square().sum(-1) / scale.contrast).max()
+    error = 2 * SHARPNESS * torch.finfo(rows.dtype).eps * float(largest)
+    if error > MOST_ERROR:
+        return Graph(rows, scale, hold=False)
+    return AttentionGraph(rows, scale)
+
+
+class AttentionGraph(WeightedGraph):
+    """The weights of rows by their distances, through ``scaled_dot_product_attention``.
+
+    It is three times as fast on a CPU as a product in blocks of the same logarithms, 12
+    times as fast as :class:`Graph` in blocks. Two things have to be undone:
+
+    - Attention divides by the sum of the weights. A key more, whose weight is one for every
+      row and which alone has the last column, tells by what.
+    - A row must not read itself; where distances concentrate it would read nothing else.
+      Rows therefore read the keys before and after their block, and those of their
+      block are multiplied with by hand.
+    """
+
+    def __init__(self, rows: Float[Tensor, "b n p"], scale: Scale) -> None:
+        root = scale.contrast.sqrt()[..., None]
+        size = rows.square().sum(-1, keepdim=True) - scale.near[..., None] / 2
+        one = torch.ones_like(size)
+        self._query = SHARPNESS * torch.cat([2 * rows, -size, -one], dim=-1) / root
+        self._key = torch.cat([rows, one, size], dim=-1) / root
+        self.degrees = self._degrees(rows)
+
+    def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """A block of rows at a time."""
+        n, k = x.shape[1:]
+        # The fused kernels want four axes and one width, a multiple of eight, for all.
+        width = -(-max(k + 1, self._key.shape[-1]) // 8) * 8
+        query = pad(self._query, (0, width - self._query.shape[-1]))[:, None]
+        key, value = (
+            pad(part, (0, width - part.shape[-1], 1, 1))[:, None] for part in (self._key, x)
+        )
+        value[:, :, [0, -1], -1] = 1.0  # the key more, at both ends
+        found = torch.empty_like(x)
+        for part in blocks(n, _BLOCK):
+            read = self._own_block(part) @ x[:, part]
+            for others in (slice(0, part.start + 1), slice(part.stop + 1, n + 2)):
+                mean = scaled_dot_product_attention(
+                    query[:, :, part], key[:, :, others], value[:, :, others], scale=1.0
+                )[:, 0]
+                read += mean[..., :k] / mean[..., -1:]
+            found[:, part] = read
+        return found
+
+    def _own_block(self, part: slice) -> Tensor:
+        logarithms = self._query[:, part] @ self._key[:, part].mT
+        w = logarithms.clamp(max=SHARPNESS).exp()
+        w.diagonal(dim1=-2, dim2=-1).zero_()
+        return w

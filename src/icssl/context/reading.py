@@ -1,0 +1,131 @@
+"""A context that was read, and what it predicts: rows by pieces that the memory holds."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icssl.context.kernels import Columns, ContextKernels, Placed
+from icssl.context.neighbours import blocks
+
+INTERCEPT = 1.0  # what all rows have in common, as a kernel
+MOST_NUMBERS = 2**26  # of all kernels at once
+
+
+class Prediction(NamedTuple):
+    """Of rows: logits, how much labelled evidence reached them, and whose it was.
+
+    ``parts`` are the contributions of every labelled row to every logit, whose sum over
+    labelled rows, with the ``bias``, is the logit.
+    """
+
+    logits: Float[Tensor, "b r c"]
+    bias: Float[Tensor, "b r c"]
+    reach: Float[Tensor, "b r"]
+    parts: Float[Tensor, "b r m c"] | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A context that was read: what predicts its own rows and new ones.
+
+    Parameters
+    ----------
+    kernels : ContextKernels
+    columns : Columns, optional
+        Of the context's own rows, where they fit the memory.
+    centre, length : Tensor of shape (b, e, 1, m) and (b, e, 1, 1)
+        What makes kernels comparable.
+    mixture : Tensor of shape (b, e)
+        Weight of each kernel.
+    coefficients : Tensor of shape (b, m, c)
+        Of the labelled rows, from the descent.
+    bias : Tensor of shape (b, 1, c)
+        Of the classes, so that none has too many rows.
+    per_class : Tensor of shape (b,)
+        Labels a class.
+    calibration : Tensor of shape (4,)
+        How the logarithm of the temperature depends on one, on the logarithms of labels a
+        class and of classes, and on reach.
+    """
+
+    kernels: ContextKernels
+    columns: Columns | None
+    centre: Tensor
+    length: Tensor
+    mixture: Tensor
+    coefficients: Tensor
+    bias: Tensor
+    per_class: Tensor
+    calibration: Tensor
+
+    def own(self, *, parts: bool = False) -> Prediction:
+        """Of the context's own rows."""
+        if self.columns is not None:
+            return self.of_columns(self.columns, parts=parts)
+        return self._predict(self.kernels.own(), parts)
+
+    def new(self, x: Float[Tensor, "b r d"], *, parts: bool = False) -> Prediction:
+        """Of new rows, each by itself."""
+        pieces = [
+            self._predict(self.kernels.place(x[:, part]), parts)
+            for part in blocks(x.shape[1], self.kernels.around[0].at_once)
+        ]
+        return joined(pieces)
+
+    def _predict(self, placed: Sequence[Placed], parts: bool) -> Prediction:
+        pieces = in_pieces(self.kernels, placed)
+        return joined([self.of_columns(columns, parts=parts) for columns in pieces])
+
+    def of_columns(self, columns: Columns, *, parts: bool = False) -> Prediction:
+        """Of rows whose kernels with the labelled rows are known."""
+        temperature = self._temperature(columns.reach)[..., None]
+        mixed = self.similarity(columns) / temperature
+        each = mixed[..., None] * self.coefficients[:, None] if parts else None
+        # Where nothing is known of a row, it is not for the bias to decide.
+        bias = columns.contact[..., None] / temperature * self.bias
+        return Prediction(mixed @ self.coefficients + bias, bias, columns.reach, each)
+
+    def _temperature(self, reach: Tensor) -> Float[Tensor, "b r"]:
+        c = self.coefficients.shape[-1]
+        constant, by_labels, by_classes, by_reach = self.calibration.to(reach)
+        logarithm = constant + by_labels * self.per_class.to(reach).log()
+        logarithm = logarithm + by_classes * math.log(c)
+        return (logarithm[:, None] + by_reach * reach).exp()
+
+    def similarity(self, columns: Columns) -> Float[Tensor, "b r m"]:
+        """The mixed kernel; a row far from everything is like nothing."""
+        centred = (columns.kernels - self.centre) / self.length
+        mixed = torch.einsum("be,berm->brm", self.mixture, centred) + INTERCEPT
+        return mixed * columns.contact[..., None]
+
+
+def joined(pieces: Sequence[Prediction]) -> Prediction:
+    """Predictions of rows that were predicted apart, in order."""
+    if len(pieces) == 1:
+        return pieces[0]
+    parts = [piece.parts for piece in pieces if piece.parts is not None]
+    return Prediction(
+        torch.cat([piece.logits for piece in pieces], dim=1),
+        torch.cat([piece.bias for piece in pieces], dim=1),
+        torch.cat([piece.reach for piece in pieces], dim=1),
+        torch.cat(parts, dim=1) if parts else None,
+    )
+
+
+def in_pieces(kernels: ContextKernels, placed: Sequence[Placed]) -> Iterator[Columns]:
+    """Columns of rows, as many at once as the memory holds."""
+    b, n, _ = placed[0].functions.shape
+    m = kernels.labelled[0].functions.shape[1]
+    size = max(1, MOST_NUMBERS // (b * m * len(kernels.names)))
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        if (start, stop) == (0, n):
+            yield kernels.columns(placed)
+        else:
+            indices = torch.arange(start, stop, device=placed[0].functions.device)
+            yield kernels.columns([one.at(indices.expand(b, -1)) for one in placed])
