@@ -31,8 +31,12 @@ def trained_on(
     profile: Profile, method: str, kernel: str, size: int, labels: int
 ) -> tuple[TrainConfig, ...]:
     """Models that see so many different episodes, with this number of labels."""
-    overrides = [f"batch={min(32, profile.batch)}"]  # small sets need no large batches
+    # Small sets need no large batches, but what learns a representation more of them.
+    overrides = [f"batch={min(32, profile.batch)}"]
+    if method == "e2e_icl":
+        overrides.append(f"steps={profile.encoder_steps}")
     if method == "transformer":
+        overrides.append(f"steps={profile.hard_steps}")
         overrides.append(f"model.d={DIMENSIONS.get(profile.features, 1280)}")
     return trainings(
         profile,
