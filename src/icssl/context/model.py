@@ -93,12 +93,10 @@ class Sight:
     def mixed(self, mixture: Float[Tensor, "b e"]) -> Float[Tensor, "b m m"]:
         """The kernels among labelled rows by their weights, and what all have in common."""
         if self.among is not None:
-            pieces = [self.among]
-        else:
-            made = _among(self.kernels, self.centre, self.real)
-            pieces = (among / self.length for among in made)
-        mixed = [torch.einsum("be,bemk->bmk", mixture, among) for among in pieces]
-        return (mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=1)) + INTERCEPT
+            return torch.einsum("be,bemk->bmk", mixture, self.among) + INTERCEPT
+        pieces = _among(self.kernels, self.centre, self.real)
+        mixed = [torch.einsum("be,bemk->bmk", mixture, a / self.length) for a in pieces]
+        return torch.cat(mixed, dim=1) + INTERCEPT
 
 
 @torch.no_grad()
