@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from sklearn.datasets import make_classification
 
-from icssl.context.search import Compared
+from icssl.context.search import Compared, Indexed
 from icssl.context.sparse import KEPT
 
 COLUMNS, NEW, ALONE = 20, 1_000, 50
@@ -93,22 +93,16 @@ class FaissFlat:
 
 
 class FaissIVF(FaissFlat):
-    """Cells about means; those nearest to a row are searched."""
+    """Cells about means, as the package has them; those nearest to a row are searched."""
 
-    probes = 32  # as icssl.context.search has it
+    probes = 32
 
     def __init__(self, x, k):
         import faiss
 
         faiss.omp_set_num_threads(1)
-        cells = int(2 * len(x) ** 0.5)
-        self.index = faiss.IndexIVFFlat(
-            faiss.IndexFlatL2(x.shape[1]), x.shape[1], cells, faiss.METRIC_L2
-        )
-        self.index.cp.min_points_per_centroid = 1
-        self.index.train(x)
-        self.index.add(x)
-        self.index.nprobe, self.k = self.probes, k
+        self.index, self.k = Indexed(torch.from_numpy(x)).index, k
+        self.index.nprobe = self.probes
 
 
 class FaissIVFMore(FaissIVF):

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-CELLS = 2**23
-"""Of a table at once: 64 MB in float64."""
+CELLS = 2**20
+"""Of a table at once: 8 MB in float64, and a second or some of work."""
 
 
 def chunks(X: Any, *, show: str | None = None) -> Iterator[tuple[slice, Any]]:
@@ -21,7 +21,7 @@ def chunks(X: Any, *, show: str | None = None) -> Iterator[tuple[slice, Any]]:
     Examples
     --------
     >>> import numpy as np
-    >>> table = np.zeros((10, 2**21))
+    >>> table = np.zeros((10, 2**18))
     >>> [len(rows) for _, rows in chunks(table)]
     [4, 4, 2]
     """

@@ -199,7 +199,7 @@ class ICSSLClassifier(
         known = codes >= 0
         self.label_distributions_[known] = np.eye(len(self.classes_))[codes[known]]
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
-        self.reach_ = own.reach[0].double().cpu().numpy()
+        self.reach_ = _reach(own)
         self.embedding_ = self._embedded(self._reading.kernels.around[0].own.functions)
         self._n_features_out = self.embedding_.shape[1]
         self._labelled_rows = np.flatnonzero(known)
@@ -207,16 +207,16 @@ class ICSSLClassifier(
 
     def predict(self, X: Any) -> ndarray:
         """The likeliest class of new rows, each by itself."""
-        check_is_fitted(self)
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = [self._probabilities(one).argmax(axis=1) for one in self._predictions(X)]
+        return self.classes_[np.concatenate(best)]
 
     def predict_proba(self, X: Any) -> Float[ndarray, "rows classes"]:
         """Probabilities of the classes for new rows, each by itself."""
-        return self._probabilities(self._predict(X))
+        return np.concatenate([self._probabilities(one) for one in self._predictions(X)])
 
     def predict_reach(self, X: Any) -> Float[ndarray, " rows"]:
         """How much labelled evidence reached new rows, as ``reach_`` says of the fitted."""
-        return self._predict(X).reach[0].double().cpu().numpy()
+        return np.concatenate([_reach(one) for one in self._predictions(X)])
 
     def explain(self, X: Any = None) -> Explanation:
         """What each labelled row contributes to the logits of rows, exactly.
@@ -230,7 +230,8 @@ class ICSSLClassifier(
         count = len(self.reach_) if X is None else _count(X)
         labelled, device = len(self._labelled_rows), self._reading.coefficients.device
         check_explanation(count, labelled, len(self.classes_), str(device))
-        found = self._predict(X, parts=True) if X is not None else self._own(parts=True)
+        pieces = [self._own(parts=True)] if X is None else self._predictions(X, parts=True)
+        found = joined(list(pieces))
         assert found.parts is not None
         parts = found.parts[0].double().cpu().numpy()
         base = found.bias[0].double().cpu().numpy() + np.log(self.class_prior_)
@@ -387,11 +388,13 @@ class ICSSLClassifier(
                 raise ValueError(f"from row {part.start:,} on: {error}") from error
             yield torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
 
-    def _predict(self, X: Any, *, parts: bool = False) -> Prediction:
+    def _predictions(self, X: Any, *, parts: bool = False) -> Iterator[Prediction]:
+        """Of new rows, some at a time."""
         check_is_fitted(self)
-        with torch.no_grad():
-            found = [self._reading.new(x, parts=parts) for x in self._new_rows(X)]
-        return joined(found)
+        for x in self._new_rows(X):
+            with torch.no_grad():
+                found = self._reading.new(x, parts=parts)
+            yield found
 
     def _own(self, *, parts: bool) -> Prediction:
         with torch.no_grad():
@@ -407,6 +410,10 @@ class ICSSLClassifier(
         eigenmap = self._reading.kernels.around[0].eigenmap
         features = eigenmap.at_time(functions, 2.0)[0, :, 1 : _COMPONENTS + 1]
         return features.double().cpu().numpy()
+
+
+def _reach(found: Prediction) -> Float[ndarray, " rows"]:
+    return found.reach[0].double().cpu().numpy()
 
 
 def _count(X: Any) -> int:

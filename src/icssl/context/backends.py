@@ -23,7 +23,8 @@ DENSE_ROWS_GPU = 50_000
 
 _BASIS = 56  # columns that the eigenmap is iterated in
 _KERNELS = 2**26  # numbers of kernels at once, of which a few copies are made
-_BLOCK = 2**24  # weights at once
+_BLOCK = 2**24  # weights at once, of those that are then held
+_UNHELD = 2**26  # weights at once, of those that never are: a block of rows on a GPU
 _GIVEN_BYTES, _LISTED_BYTES = 36, 80  # a weight of a given graph, dense and sparse
 _PART_BYTES = 28  # a contribution, with the copies that are made of it
 _ALWAYS = 2**26  # what threads and libraries take with the first rows
@@ -101,10 +102,9 @@ def _cached(stat: Path) -> int:
 def needed_memory(backend: Backend, size: Size) -> int:
     """Bytes that reading a context takes at its peak, about."""
     n, m, each = size.rows, size.labelled, size.bytes_each
-    block = min(_BLOCK, n * n)
     graph = {
-        "dense": n * n + 5 * block,
-        "exact": 5 * block + 4 * n * _BASIS,
+        "dense": n * n + 5 * min(_BLOCK, n * n),
+        "exact": 5 * min(_UNHELD, n * n) + 4 * n * _BASIS,
         "sparse": 8 * n * min(backend.kept, n),
     }[backend.name]
     # One after the other: columns by rank, the graph of a view, kernels with the labels.

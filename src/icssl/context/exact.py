@@ -21,11 +21,17 @@ from icssl.context.neighbours import (
 
 # Of logarithms of weights, by rounding: beyond, the bound is needed, and with it blocks.
 MOST_ERROR = 0.01
-_BLOCK = 1024  # rows that read at once
+_BLOCK = 1024  # rows that read at once on a CPU
+_BLOCK_GPU = 8192  # the same on a GPU, whose every processor takes 64 of them
 
 
 def exact_graph(rows: Float[Tensor, "b n p"], scale: Scale) -> WeightedGraph:
-    """Through attention, or in blocks where equal rows leave it too few digits."""
+    """The one place where it is chosen how all weights are multiplied with, unheld.
+
+    Whatever it gives has ``times(x)``, which is W x, and ``degrees``. Now that is
+    attention, or blocks of weights where rows are so near each other that attention has
+    too few digits.
+    """
     largest = (rows.square().sum(-1) / scale.contrast).max()
     error = 2 * SHARPNESS * torch.finfo(rows.dtype).eps * float(largest)
     if error > MOST_ERROR:
@@ -52,6 +58,7 @@ class AttentionGraph(WeightedGraph):
         one = torch.ones_like(size)
         self._query = SHARPNESS * torch.cat([2 * rows, -size, -one], dim=-1) / root
         self._key = torch.cat([rows, one, size], dim=-1) / root
+        self._block = _BLOCK_GPU if rows.is_cuda else _BLOCK
         self.degrees = self._degrees(rows)
 
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
@@ -65,7 +72,7 @@ class AttentionGraph(WeightedGraph):
         )
         value[:, :, [0, -1], -1] = 1.0  # the key more, at both ends
         found = torch.empty_like(x)
-        for part in blocks(n, _BLOCK):
+        for part in blocks(n, self._block):
             read = self._own_block(part) @ x[:, part]
             for others in (slice(0, part.start + 1), slice(part.stop + 1, n + 2)):
                 mean = scaled_dot_product_attention(

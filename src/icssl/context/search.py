@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from icssl.context.neighbours import blocks, squared_distances
+from icssl.context.neighbours import blocks
 
 COMPARED_ROWS = 10_000
 """Contexts of more rows have an index, where it is installed."""
@@ -23,7 +23,8 @@ MOST_COMPARED = 100_000
 
 _AT_ONCE = 2**22  # distances: small enough for the caches, large enough for threads
 _ASKED = 2**14  # rows that an index is asked for at once
-_CELLS, _PROBED = 2.0, 32  # times the root of the rows; cells that a row looks into
+_CELLS, _CELL_ROWS = 4.0, 64  # times the root of the rows, of so many at least
+_PROBED = 32  # cells that a row looks into
 
 
 class Nearest(NamedTuple):
@@ -41,11 +42,13 @@ class Compared:
 
     def __call__(self, rows: Float[Tensor, "r p"], count: int) -> Nearest:
         """The nearest ``count`` of each row."""
-        found = _room(rows, count)
+        found, own = _room(rows, count), rows.square().sum(-1, keepdim=True)
+        sizes, turned = self.context.square().sum(-1), self.context.mT.contiguous()
         for part in blocks(len(rows), max(1, _AT_ONCE // len(self.context))):
-            distances = squared_distances(rows[None, part], self.context[None])[0]
-            nearest = distances.topk(count, dim=-1, largest=False)
-            found.distances[part], found.indices[part] = nearest
+            # A row's own size does not change which are nearest: it is added to those.
+            apart = torch.addmm(sizes, rows[part], turned, alpha=-2)
+            values, found.indices[part] = apart.topk(count, dim=-1, largest=False)
+            found.distances[part] = (values + own[part]).clamp(min=0)
         return found
 
 
@@ -61,8 +64,8 @@ class Indexed:
         import faiss
 
         n, p = self.context.shape
-        means = faiss.IndexFlatL2(p)
-        index = faiss.IndexIVFFlat(means, p, int(_CELLS * n**0.5), faiss.METRIC_L2)
+        cells = max(1, int(min(_CELLS * n**0.5, n / _CELL_ROWS)))
+        index = faiss.IndexIVFFlat(faiss.IndexFlatL2(p), p, cells, faiss.METRIC_L2)
         index.cp.min_points_per_centroid = 1  # it would warn of few rows a cell
         rows = self.context.float().contiguous().numpy()
         index.train(rows)

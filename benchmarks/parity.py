@@ -1,0 +1,156 @@
+"""How far the other backends are from the dense one, on the nineteen real sets.
+
+Contexts of at most 1,000 rows with 2 and 10 labels a class, in all views. Each is read by
+the dense backend, by the exact one, and by the sparse one with several numbers of
+neighbours, among all of which the nearest are found: what is measured is what leaving out
+weights does. Only rows without a label count. Sure rows are those to whose class the dense
+backend gives .7 at least; the margin is what it gives the first class beyond the second, of
+rows whose class changed: near zero, they were torn between two. Writes
+results/benchmark-parity.json and the table of docs/scale.md as results/benchmark-parity.md.
+About 25 minutes on one core.
+
+    OMP_NUM_THREADS=1 python benchmarks/parity.py [--data data/real] [--kept 16,32,64]
+        [--draws 2] [--labels 2,10] [--sets digits,iris] [--root FOLDER]
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from icssl import ICSSLClassifier
+from icssl.real.suite import HALVES, SETS, draw_context, read_set
+from icssl.weights.released import weights_id
+
+SURE = 0.7
+
+
+def half_of(name):
+    """Of the suite that a set is in."""
+    return next(half for half, names in HALVES.items() if name in names)
+
+
+def contexts(options):
+    """Set, labels a class, draw, and the context of every case."""
+    for name in options.sets.split(","):
+        table = read_set(options.data, name)
+        for labels in map(int, options.labels.split(",")):
+            for draw in range(options.draws):
+                yield name, labels, draw, draw_context(table, name, draw, labels)
+
+
+def compare(context, kept):
+    """Every backend beside the dense one; counts of rows, so that they can be added up."""
+    hidden = ~context.labelled
+    truth = context.y[hidden]
+
+    def read(**options):
+        found = ICSSLClassifier(device="cpu", **options).fit(context.table, context.shown)
+        assert found.backend_ == options["backend"]
+        return found.label_distributions_[hidden], found.transduction_[hidden]
+
+    p, expected = read(backend="dense")
+    first, second = np.sort(p, axis=1)[:, :-3:-1].T
+    sure = first >= SURE
+    ways = {"exact": {"backend": "exact"}}
+    ways |= {k: {"backend": "sparse", "n_neighbors": k} for k in kept}
+    for way, options in ways.items():
+        q, found = read(**options)
+        same, moved = found == expected, np.abs(p - q).max(axis=1)
+        yield {
+            "way": way,
+            "rows": len(truth),
+            "same": int(same.sum()),
+            "sure": int(sure.sum()),
+            "sure_same": int(same[sure].sum()),
+            "right": int((found == truth).sum()),
+            "dense_right": int((expected == truth).sum()),
+            "torn": float((first - second)[~same].sum()),
+            "moved": float(moved.mean()),
+            "relative": float(np.linalg.norm(p - q) / np.linalg.norm(p)),
+        }
+
+
+def summed(rows):
+    """Of several contexts: shares of all their rows, and means over sets."""
+    keys = ("rows", "same", "sure", "sure_same", "torn")
+    total = {key: sum(row[key] for row in rows) for key in keys}
+    gains = {}
+    for row in rows:
+        gain = (row["right"] - row["dense_right"]) / row["rows"]
+        gains.setdefault(row["set"], []).append(gain)
+    by_set = {name: float(np.mean(each)) for name, each in gains.items()}
+    worst = max(by_set, key=lambda name: abs(by_set[name]))
+    return {
+        "agree": total["same"] / total["rows"],
+        "sure": total["sure"],
+        "sure_agree": total["sure_same"] / max(1, total["sure"]),
+        "torn": total["torn"] / max(1, total["rows"] - total["same"]),
+        "gain": float(np.mean(list(by_set.values()))),
+        "worst_set": worst,
+        "worst_gain": by_set[worst],
+        "moved": float(np.mean([row["moved"] for row in rows])),
+        "relative": max(row["relative"] for row in rows),
+    }
+
+
+def summaries(rows):
+    """One a way and half of the suite, and one for all sets."""
+    found = []
+    for half in (*HALVES, "all"):
+        chosen = [row for row in rows if half in ("all", half_of(row["set"]))]
+        for way in dict.fromkeys(row["way"] for row in chosen):
+            these = [row for row in chosen if row["way"] == way]
+            found.append({"half": half, "way": way, **summed(these)})
+    return found
+
+
+def as_table(found):
+    """Markdown."""
+    lines = [
+        "| sets | neighbours kept | same class | of sure rows | margin of the others "
+        "| accuracy, points | set that moved most | probability moved |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found:
+        way = "all (exact)" if row["way"] == "exact" else row["way"]
+        worst = f"{row['worst_set']} {100 * row['worst_gain']:+.2f}"
+        lines.append(
+            f"| {row['half']} | {way} | {row['agree']:.4f} | {row['sure_agree']:.4f} "
+            f"| {row['torn']:.3f} | {100 * row['gain']:+.2f} | {worst} "
+            f"| {row['moved']:.4f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    """Compare all, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, default=Path("data/real"))
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--labels", default="2,10")
+    parser.add_argument("--draws", type=int, default=2)
+    parser.add_argument("--kept", default="16,32,64,96,128")
+    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    kept, rows = [int(k) for k in options.kept.split(",")], []
+    for name, labels, draw, context in contexts(options):
+        case = {"set": name, "labels": labels, "draw": draw}
+        rows += [case | row for row in compare(context, kept)]
+        print(*(row.values() for row in rows[-len(kept) - 1 :]), sep="\n", flush=True)
+    found = summaries(rows)
+    summary = {"benchmark": "parity", "weights": weights_id(), "summaries": found}
+    results = options.root / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    line = json.dumps({**summary, "rows": rows})
+    (results / "benchmark-parity.json").write_text(line + "\n")
+    (results / "benchmark-parity.md").write_text(as_table(found))
+    print(as_table(found))
+    print(json.dumps(summary))
+
+
+if __name__ == "__main__":
+    main()
