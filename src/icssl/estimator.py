@@ -31,6 +31,7 @@ from icssl.chunks import chunks
 from icssl.context.backends import (
     BACKENDS,
     DENSE_ROWS,
+    DENSE_ROWS_GPU,
     Size,
     check_explanation,
     choose_backend,
@@ -50,9 +51,9 @@ MODELS = {
     "one view": VIEWS[:1],  # at most 24 passes over the rows, and no matrix of them
 }
 METRICS = ("columns", "precomputed")
-# Rows that are read in all views, unless asked for: half a minute on two cores. Fewer of
+# Rows that are read in all views, unless asked for: a minute or two on two cores. Fewer of
 # many columns, where neighbours take longer to find; fewer where all weights take part.
-_MOST_ROWS, _MOST_CELLS = 50_000, 2**23
+_MOST_ROWS, _MOST_CELLS = 200_000, 2**23
 _WIDE_ROWS = 2_000  # however many columns they have
 _EXACT_ROWS = 400  # that are read in float64
 _GPU_ROWS = 2_000  # from which a GPU is worth its start
@@ -94,7 +95,8 @@ class ICSSLClassifier(
     ----------
     model : str, default "auto"
         "all views", the strongest; "one view", a fifth of the work; "auto", the first up
-        to 50,000 rows; or a file of weights that ``icssl pretrain`` made.
+        to 200,000 rows, fewer of more than 40 columns; or a file of weights that
+        ``icssl pretrain`` made.
     class_prior : array of shape (n_classes,), "uniform" or None
         How frequent the classes are, in the order of ``classes_``. By default as they are
         among the labels, plus one each.
@@ -105,7 +107,7 @@ class ICSSLClassifier(
         How the graph of the rows is held: all weights of it; none, though all take part;
         those of each row to its nearest neighbours. By default what suits the number of
         rows and the device and fits the memory. A table that does not fit is refused.
-    n_neighbors : int, default 64
+    n_neighbors : int, default 32
         That a row keeps weights to with the sparse backend, at least 12.
     device : str, default "auto"
         "cpu", "cuda", or a GPU for large tables where there is one.
@@ -360,11 +362,17 @@ class ICSSLClassifier(
         size = self._size(n, d, labelled=1, classes=2)
         choose_backend(self.backend, self.n_neighbors, size, _device(self.device, n))
 
+    def _most_rows(self, n: int, d: int) -> int:
+        """That are read in all views, of so many columns, with this backend and device."""
+        if torch.device(_device(self.device, n)).type == "cuda":
+            return DENSE_ROWS_GPU
+        if self.backend in ("dense", "exact"):
+            return DENSE_ROWS
+        return min(_MOST_ROWS, max(_WIDE_ROWS, _MOST_CELLS // max(1, d)))
+
     def _chosen(self, n: int, d: int) -> tuple[ContextModel, tuple[str, ...], str]:
         """Weights, views, and their name."""
-        most = min(_MOST_ROWS, max(_WIDE_ROWS, _MOST_CELLS // max(1, d)))
-        if self.backend in ("dense", "exact"):
-            most = min(most, DENSE_ROWS)
+        most = self._most_rows(n, d)
         asked, auto = self.model, "all views" if n <= most else "one view"
         if str(asked).endswith(".safetensors"):
             return load_context_model(Path(asked)), MODELS[auto], f"{asked}, {auto}"

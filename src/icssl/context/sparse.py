@@ -14,8 +14,8 @@ from torch.nn.functional import embedding_bag
 from icssl.context.neighbours import Scale, WeightedGraph, blocks, fallen
 from icssl.context.search import Nearest
 
-KEPT = 64
-"""Neighbours of a row that it keeps weights to."""
+KEPT = 32
+"""Neighbours of a row that it keeps weights to: see the table in docs/scale.md."""
 
 _AT_ONCE = 2**14  # rows whose weights are made
 
