@@ -386,6 +386,23 @@ def test_auto_says_what_it_chose(monkeypatch):
     np.testing.assert_array_equal(found.label_distributions_, expected)
 
 
+def test_which_views_are_read_follows_rows_columns_backend_and_device():
+    def views(rows, columns, **options):
+        return ICSSLClassifier(**{"device": "cpu", **options})._chosen(rows, columns)[2]
+
+    for all_views, one_view, options in (
+        ((200_000, 20), (200_001, 20), {}),
+        ((2**13, 2**10), (2**13 + 1, 2**10), {}),
+        ((2_000, 10**6), (2_001, 10**6), {}),
+        ((4_096, 20), (4_097, 20), {"backend": "dense"}),
+        ((4_096, 20), (4_097, 20), {"backend": "exact"}),
+        ((50_000, 20), (50_001, 20), {"device": "cuda"}),
+    ):
+        assert views(*all_views, **options) == "all views"
+        assert views(*one_view, **options) == "one view"
+        assert views(*one_view, model="all views", **options) == "all views"
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.usefixtures("indexed")
 def test_pickle_and_clone_of_every_backend(backend):
