@@ -33,6 +33,7 @@ LAYERS = [
     "paper",
     "estimator",
     "real",
+    "scale",
     "classify",
     "classify_pieces",
     "classify_report",

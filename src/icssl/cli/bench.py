@@ -15,9 +15,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from icssl.cli.bench_scale import scale
 from icssl.cli.common import check_folder, user_errors
 
 bench = typer.Typer(help="Benchmarks.", no_args_is_help=True)
+bench.command()(scale)
 _SILENCE = 20.0  # seconds between lines where there is no terminal
 _PERIOD = 600.0  # seconds whose pace says what is left: sets differ much
 

@@ -17,26 +17,48 @@ from icssl.context.neighbours import (
     Scale,
     WeightedGraph,
     blocks,
+    scale_of,
 )
+from icssl.model.attention import has_triton
 
 # Of logarithms of weights, by rounding: beyond, the bound is needed, and with it blocks.
 MOST_ERROR = 0.01
 _BLOCK = 1024  # rows that read at once on a CPU
 _BLOCK_GPU = 8192  # the same on a GPU, whose every processor takes 64 of them
+_MANY_ROWS = 50_000  # beyond, all distances of a row are not looked through on a GPU
+_KERNEL_COORDINATES = 126  # that the kernels of a GPU take
 
 
 def exact_graph(rows: Float[Tensor, "b n p"], scale: Scale) -> WeightedGraph:
     """The one place where it is chosen how all weights are multiplied with, unheld.
 
-    Whatever it gives has ``times(x)``, which is W x, and ``degrees``. Now that is
-    attention, or blocks of weights where rows are so near each other that attention has
-    too few digits.
+    Whatever it gives has ``times(x)``, which is W x, and ``degrees``: kernels of our own on
+    a GPU, else attention, or blocks of weights where rows are so near each other that
+    either has too few digits.
     """
     largest = (rows.square().sum(-1) / scale.contrast).max()
     error = 2 * SHARPNESS * torch.finfo(rows.dtype).eps * float(largest)
     if error > MOST_ERROR:
         return Graph(rows, scale, hold=False)
+    if _has_kernels(rows):
+        from icssl.context.triton_graph import TritonGraph
+
+        return TritonGraph(rows, scale)
     return AttentionGraph(rows, scale)
+
+
+def exact_scale(rows: Float[Tensor, "b n p"]) -> Scale:
+    """Of rows among themselves, however many they are."""
+    if rows.shape[1] > _MANY_ROWS and _has_kernels(rows):
+        from icssl.context.triton_graph import scale_on_gpu
+
+        return scale_on_gpu(rows)
+    return scale_of(rows, rows, own=True)
+
+
+def _has_kernels(rows: Tensor) -> bool:
+    usual = rows.is_cuda and rows.dtype == torch.float32
+    return usual and rows.shape[-1] <= _KERNEL_COORDINATES and has_triton()
 
 
 class AttentionGraph(WeightedGraph):

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from icssl.context.backends import DENSE, Backend
-from icssl.context.exact import exact_graph
+from icssl.context.exact import exact_graph, exact_scale
 from icssl.context.neighbours import (
     Eigenmap,
     GivenGraph,
@@ -111,9 +111,13 @@ class Neighbourhood:
         """Of a view's rows."""
         if backend.name == "sparse":
             return cls._of_neighbours(name, rows, k, backend.kept)
-        scale = scale_of(rows, rows, own=True)
-        exact = backend.name == "exact"
-        graph = exact_graph(rows, scale) if exact else Graph(rows, scale, hold=True)
+        graph: WeightedGraph
+        if backend.name == "exact":
+            scale = exact_scale(rows)
+            graph = exact_graph(rows, scale)
+        else:
+            scale = scale_of(rows, rows, own=True)
+            graph = Graph(rows, scale, hold=True)
         return cls._of_graph(name, rows, scale, graph, k)
 
     @classmethod

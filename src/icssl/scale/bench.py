@@ -1,0 +1,184 @@
+"""Rows: one method on so many rows, each in a process of its own, stored as they come."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+from sklearn.datasets import make_classification
+
+from icssl.experiments.runner import made_with
+from icssl.experiments.spec import key_of
+from icssl.experiments.store import Store
+from icssl.scale.methods import METHODS, known_settings
+
+COLUMNS, CLASSES = 20, 8
+MADE = "clusters"  # the table that is made here
+_WARM_ROWS = 400  # of a first fit, which loads what is needed
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One method on one table.
+
+    Parameters
+    ----------
+    data : str
+        :data:`MADE`, or the path of an .npz with arrays x and y.
+    rows, labels, draw : int
+        How many, how many of each class are labelled, and which.
+    method : str
+        A name of :data:`icssl.scale.methods.METHODS`.
+    device : str
+    threads : int
+    """
+
+    data: str
+    rows: int
+    labels: int
+    draw: int
+    method: str
+    device: str
+    threads: int
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that decides the row."""
+        return key_of(self.describe())
+
+    def describe(self) -> dict[str, Any]:
+        """All of that, as plain values."""
+        named = {**vars(self), "data": Path(self.data).stem}
+        return {**named, **known_settings(self.method)}
+
+    def __str__(self) -> str:
+        return f"{self.method}, {self.rows:,} rows, {self.labels} labels a class"
+
+
+def clusters(n: int) -> tuple[Float[ndarray, "n d"], Int[ndarray, " n"]]:
+    """Eight classes of two clusters; ten columns say something, five repeat them."""
+    return make_classification(
+        n,
+        COLUMNS,
+        n_informative=COLUMNS // 2,
+        n_redundant=COLUMNS // 4,
+        n_classes=CLASSES,
+        n_clusters_per_class=2,
+        class_sep=2.0,
+        random_state=0,
+    )
+
+
+@lru_cache(maxsize=1)
+def table_of(data: str, n: int) -> tuple[ndarray, ndarray]:
+    """Rows and classes: made, or the first so many of a file, in the order of a draw."""
+    if data == MADE:
+        return clusters(n)
+    path = Path(data)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: an .npz with arrays x and y.")
+    with np.load(path) as file:
+        if not {"x", "y"} <= set(file.files):
+            raise ValueError(f"{path} must have arrays x and y, it has {file.files}.")
+        x, y = file["x"], file["y"]
+    order = np.random.default_rng(0).permutation(len(x))[:n]
+    return x[order].reshape(len(order), -1).astype(np.float32), y[order].astype(np.int64)
+
+
+def few_labels(truth: Int[ndarray, " n"], per_class: int, draw: int) -> ndarray:
+    """The classes with all but so many of each hidden, as -1."""
+    rng, y = np.random.default_rng(draw), np.full(len(truth), -1)
+    for c in np.unique(truth):
+        order = rng.permutation(np.flatnonzero(truth == c))
+        y[order[:per_class]] = c
+    return y
+
+
+def measure(trial: Trial) -> Row:
+    """Run a method: time, peak memory and accuracy on the rows without a label."""
+    torch.set_num_threads(trial.threads)
+    x, truth = table_of(trial.data, trial.rows)
+    y, run = few_labels(truth, trial.labels, trial.draw), METHODS[trial.method]
+    warm = min(_WARM_ROWS, len(x))
+    run(x[:warm], few_labels(truth[:warm], 2, 0), trial.device)
+    cuda = trial.device == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    with _watched() as memory:
+        began = time.perf_counter()
+        found, how = run(x, y, trial.device)
+        seconds = time.perf_counter() - began
+    hidden = y == -1
+    on_gpu = torch.cuda.max_memory_allocated() if cuda else 0
+    return {
+        "key": trial.key,
+        "spec": trial.describe(),
+        "seconds": round(seconds, 4),
+        "megabytes": round(memory["added"] / 1e6),
+        "whole_megabytes": round(memory["whole"] / 1e6),
+        **({"gpu_megabytes": round(on_gpu / 1e6)} if cuda else {}),
+        "accuracy": round(float((found == truth)[hidden].mean()), 5),
+        "how": how,
+        **made_with(trial.device),
+    }
+
+
+@contextmanager
+def _watched() -> Iterator[dict[str, int]]:
+    """Memory that the process holds at most, as long as this lasts.
+
+    The kernel's own record would have the making of the table in it.
+    """
+    import psutil
+
+    process, done = psutil.Process(), threading.Event()
+    before = process.memory_info().rss
+    found = {"whole": before, "added": 0}
+
+    def look() -> None:
+        while not done.wait(0.01):
+            found["whole"] = max(found["whole"], process.memory_info().rss)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join()
+        found["whole"] = max(found["whole"], process.memory_info().rss)
+        found["added"] = found["whole"] - before
+
+
+def _apart(trial: Trial) -> Row:
+    """In a process of its own, whose memory is its own; an error becomes its row."""
+    with get_context("spawn").Pool(1) as pool:
+        try:
+            return pool.apply(measure, (trial,))
+        except (ValueError, MemoryError, ImportError, RuntimeError) as error:
+            said = f"{type(error).__name__}: {error}"
+            return {"key": trial.key, "spec": trial.describe(), "error": said}
+
+
+def run_missing(
+    trials: Sequence[Trial], store: Store, report: Callable[[Trial, Row], None]
+) -> int:
+    """Run what the store has not, small ones first; how many rows were added."""
+    added = 0
+    for trial in sorted(trials, key=lambda t: (t.rows, t.labels, t.draw)):
+        if trial.key not in store:
+            row = _apart(trial)
+            store.append(row)
+            report(trial, row)
+            added += 1
+    return added

@@ -1,0 +1,59 @@
+"""The kernels for the graph of very many rows, against blocks of weights in float64."""
+
+import pytest
+import torch
+
+from icssl.context.exact import exact_graph, exact_scale
+from icssl.context.neighbours import Graph, Scale, scale_of
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+RELATIVE = 1e-4
+
+
+@pytest.fixture
+def rows(generator):
+    return (torch.randn(2, 3000, 20, generator=generator) / 20**0.5).cuda()
+
+
+def of_doubles(rows, scale):
+    return Graph(rows.double(), Scale(scale.near.double(), scale.far.double()))
+
+
+@pytest.mark.parametrize("d", [1, 2, 20, 62, 126])
+@pytest.mark.parametrize("k", [1, 56, 100])
+def test_a_pass_is_that_of_float64(generator, d, k):
+    from icssl.context.triton_graph import TritonGraph
+
+    rows = (torch.randn(2, 1500, d, generator=generator) / d**0.5).cuda()
+    x = torch.randn(2, 1500, k, generator=generator).cuda()
+    scale = scale_of(rows, rows, own=True)
+    found, expected = exact_graph(rows, scale), of_doubles(rows, scale)
+    if d > 2:  # rows on a line are too near each other for products of float32
+        assert isinstance(found, TritonGraph)
+    torch.testing.assert_close(
+        found.degrees.double(), expected.degrees, rtol=RELATIVE, atol=1e-6
+    )
+    off = (found.times(x).double() - expected.times(x.double())).abs().max()
+    assert off < RELATIVE * expected.times(x.double()).abs().max()
+
+
+def test_no_row_reads_itself(rows):
+    scale = scale_of(rows, rows, own=True)
+    one = torch.zeros(2, 3000, 1, device="cuda")
+    one[:, 1234] = 1.0
+    found = exact_graph(rows, scale).times(one)
+    assert (found[:, 1234] == 0).all()
+    assert (found[:, :1234].sum(1) > 0).all()
+
+
+def test_nearest_is_exact_and_the_twelfth_nearly_always(generator):
+    """Of 60,000 rows in groups of 32, two of twelve share one in 3% of the cases."""
+    rows = (torch.randn(1, 60_000, 5, generator=generator) / 5**0.5).cuda()
+    found = exact_scale(rows)
+    some = rows[:, ::60]
+    expected = scale_of(some.double(), rows.double(), own=True)
+    near, far = found.near[:, ::60].double(), found.far[:, ::60].double()
+    torch.testing.assert_close(near, expected.near, rtol=1e-3, atol=1e-6)
+    assert (far >= expected.far - 1e-6).all()
+    same = (far - expected.far).abs() < 1e-3 * expected.far
+    assert 0.93 < same.double().mean() < 1
