@@ -194,7 +194,7 @@ class ICSSLClassifier(
         assert found.parts is not None
         parts = found.parts[0].double().cpu().numpy()
         base = found.bias[0].double().cpu().numpy() + np.log(self.class_prior_)
-        return Explanation(parts[:, np.argsort(self._label_order)], base)
+        return Explanation(parts, base)
 
     def suggest(self, k: int = 10) -> ndarray:
         """Rows without a label worth labelling next, the best first.
@@ -279,8 +279,6 @@ class ICSSLClassifier(
                 reading = model.read_graph(x, y, y >= 0, len(self.classes_))
             else:
                 reading = model.read(x, y, y >= 0, len(self.classes_), views)
-            order = (y >= 0).to(torch.uint8).topk(int((y >= 0).sum()), dim=1).indices
-            self._label_order = order[0].cpu().numpy()
             return reading, reading.own()
 
     def _chosen(self, n: int) -> tuple[ContextModel, tuple[str, ...], str]:
