@@ -6,5 +6,6 @@ from importlib.util import find_spec
 collect_ignore = []
 if find_spec("triton") is None:
     collect_ignore += [
-        f"src/icssl/model/triton_{name}.py" for name in ("walks", "eigenmap")
+        f"src/icssl/model/triton_{name}.py" for name in ("walks", "eigenmap", "narrow")
     ]
+    collect_ignore.append("src/icssl/context/triton_graph.py")

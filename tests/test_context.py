@@ -782,6 +782,12 @@ def test_devices_agree(generator, device):
     torch.testing.assert_close(found, expected, **F64_DEEP)
 
 
+def test_labels_a_class_are_counted_in_the_precision_of_the_context(generator):
+    """A quotient of whole numbers is float32, which devices round each in their own way."""
+    seen = see_rows(*context(generator, m=7, c=3), VIEWS, 48)
+    assert seen.per_class.tolist() == [7 / 3, 7 / 3]
+
+
 def test_members_give_the_mean_of_their_weights(generator):
     model = random_model(members=3)
     seen = see_rows(*context(generator), VIEWS, 48)

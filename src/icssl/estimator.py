@@ -237,7 +237,7 @@ class ICSSLClassifier(
         assert found.parts is not None
         parts = found.parts[0].double().cpu().numpy()
         base = found.bias[0].double().cpu().numpy() + np.log(self.class_prior_)
-        return Explanation(parts[:, np.argsort(self._label_order)], base)
+        return Explanation(parts, base)
 
     def suggest(self, k: int = 10) -> ndarray:
         """Rows without a label worth labelling next, the best first.
@@ -340,8 +340,6 @@ class ICSSLClassifier(
                 self.backend_ = backend.name
                 x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
                 reading = model.read(x, y, known, c, views, backend)
-            order = known.to(torch.uint8).topk(int(known.sum()), dim=1).indices
-            self._label_order = order[0].cpu().numpy()
             return reading, reading.own()
 
     def _graph(self, w: Any, device: str) -> Tensor | SparseGraph:

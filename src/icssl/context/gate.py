@@ -43,7 +43,7 @@ def evidence(
     judged = ((others * y).sum(-1) > 0) & real  # with nobody else, nothing is learned
     score, hits = _left_out(_class_means(among, y, others, real), y, judged)
     ridge, ridge_hits = _left_out(_ridge(among, y, real), y, judged)
-    many = (real.sum(1).clamp(min=1) / y.shape[-1]).log().clamp(min=0)[:, None]
+    many = (y.sum((1, 2)) / y.shape[-1]).clamp(min=_TINY).log().clamp(min=0)[:, None]
     predicted = _predicted(kernels, y)
     c = y.shape[-1]
     consensus = predicted.mean(dim=1, keepdim=True)

@@ -88,7 +88,7 @@ class Sight:
     @property
     def per_class(self) -> Float[Tensor, " b"]:
         """Labels a class."""
-        return self.real.sum(1) / self.target.shape[-1]
+        return self.target.sum((1, 2)) / self.target.shape[-1]
 
     def mixed(self, mixture: Float[Tensor, "b e"]) -> Float[Tensor, "b m m"]:
         """The kernels among labelled rows by their weights, and what all have in common."""
@@ -176,8 +176,11 @@ def _some_columns(kernels: ContextKernels, columns: Columns | None) -> Columns:
         return columns
     own = kernels.own()
     b, n, _ = own[0].functions.shape
-    some = torch.linspace(0, n - 1, min(n, _ROWS_READ), device=own[0].functions.device)
-    return kernels.columns([one.at(some.long().expand(b, -1)) for one in own])
+    count = min(n, _ROWS_READ)
+    some = (
+        torch.arange(count, device=own[0].functions.device) * (n - 1) // max(count - 1, 1)
+    )
+    return kernels.columns([one.at(some.expand(b, -1)) for one in own])
 
 
 class _Gate(nn.Module):
@@ -303,7 +306,8 @@ class ContextModel(nn.Module):
         """
         c = y.shape[-1]
         counts = (y * y.sum(1, keepdim=True)).sum(-1).clamp(min=1)
-        weight = (real / counts * (real.sum(1, keepdim=True) / c))[..., None].to(y.dtype)
+        each = y.sum((1, 2))[:, None] / c  # labels a class
+        weight = (real / counts * each)[..., None]
         bound = (kernel * weight.mT).abs().sum(-1).amax(-1)[:, None, None] / 2 + 1
         before = ahead = torch.zeros_like(y)
         momentum = (1 - bound.rsqrt()) / (1 + bound.rsqrt())
@@ -329,7 +333,8 @@ def _labels(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Which rows are labelled, filled up to one number; whether they are; their classes."""
     most = int(labelled.sum(1).max())
-    indices = labelled.to(torch.uint8).topk(most, dim=1).indices
+    order = labelled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    indices = order[:, :most]
     real = labelled.gather(1, indices)
     target = nn.functional.one_hot(y.gather(1, indices).clamp(min=0), c)
     return indices, real, target.to(dtype) * real[..., None]

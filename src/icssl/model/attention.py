@@ -9,13 +9,16 @@ reads of key point i; ``attention`` is ``P @ value`` and ``attention_transposed`
 ``"matrix_free"``
     never holds ``P``: the two softmax-like kernels go through
     ``scaled_dot_product_attention``, linear attention through associativity. Memory is
-    O(n); the mask may then only depend on the key.
+    O(n); the mask may then only depend on the key. RBF attention of many points with few
+    coordinates, without a mask, goes through a kernel of ours on a GPU in float32.
 
 Axis names of this package: b = episodes, h = heads, n = points, q = query points,
 k = key points here and eigenmap features elsewhere, d = coordinates, v = value columns.
 """
 
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -28,7 +31,10 @@ from icssl.errors import check_choice
 from icssl.model.exporting import exporting, size_like
 
 BACKENDS = ("dense", "matrix_free")
+NARROW_COORDINATES = 30
+NARROW_COLUMNS = 31
 _FEW_COORDINATES = 32
+_MANY_POINTS = 2048  # fewer take longer to start than to compute
 
 
 def attention_matrix(
@@ -81,6 +87,10 @@ def attention(
     if kernel == "linear":
         query, key = square_safe(query, key)
         return query @ (_mask_rows(key, mask).mT @ value)
+    if kernel == "rbf" and mask is None and is_narrow(query, key, value):
+        from icssl.model.triton_narrow import narrow_attention
+
+        return _folded(narrow_attention, *square_safe(query, key), value)
     bilinear_query, bilinear_key = bilinear(kernel, query, key, mask)
     read = _sdpa(bilinear_query, bilinear_key, value)
     return read if mask is None else read * mask.any(dim=-1, keepdim=True)
@@ -102,6 +112,10 @@ def attention_transposed(
     if kernel == "linear":
         query, key = square_safe(query, key)
         return _mask_rows(key, mask) @ (query.mT @ value)
+    if kernel == "rbf" and mask is None and is_narrow(query, key, value):
+        from icssl.model.triton_narrow import narrow_attention_transposed
+
+        return _folded(narrow_attention_transposed, *square_safe(query, key), value)
     bilinear_query, bilinear_key = bilinear(kernel, query, key, mask)
     value = value.expand(*bilinear_query.shape[:-2], *value.shape[-2:])
     if mask is not None:
@@ -119,6 +133,20 @@ def squared_distances(
         # The compiler fuses this with what follows, and cannot look into cdist.
         return (a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(dim=-1)
     return _SquaredDistances.apply(a, b)
+
+
+def is_narrow(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether the kernel of :mod:`icssl.model.triton_narrow` takes them, and gains."""
+    narrow = query.shape[-1] <= NARROW_COORDINATES and value.shape[-1] <= NARROW_COLUMNS
+    many = min(query.shape[-2], key.shape[-2]) >= _MANY_POINTS
+    usual = query.is_cuda and query.dtype == torch.float32
+    return usual and narrow and many and not torch.compiler.is_compiling() and has_triton()
+
+
+@cache
+def has_triton() -> bool:
+    """Whether Triton is there: it comes with torch for GPUs."""
+    return find_spec("triton") is not None
 
 
 def square_safe(*points: Float[Tensor, "*batch _ d"]) -> tuple[Tensor, ...]:
@@ -245,6 +273,15 @@ def _by_products(a: Tensor, b: Tensor) -> Tensor:
     """In more digits than the points have, for small distances are differences here."""
     sizes = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :]
     return (sizes - 2 * a @ b.mT).clamp(min=0)
+
+
+def _folded(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """Of tensors with any axes of batches, by a function of those with one."""
+    batch = inputs[0].shape[:-2]
+    found = function(
+        *(t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in inputs)
+    )
+    return found.reshape(*batch, *found.shape[-2:])
 
 
 def _rbf_scores(query: Tensor, key: Tensor) -> Tensor:

@@ -6,15 +6,13 @@ heads are one product each; on a GPU, Triton kernels do both. The dense backend,
 head, is the twin it must match.
 """
 
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icssl.model.attention import squared_distances
+from icssl.model.attention import has_triton, squared_distances
 
 _MOST_POINTS = 512  # of the kernels: a row of the walk is held in registers
 
@@ -77,7 +75,7 @@ def _mixed(
 def has_kernels(x: Tensor, most_points: int = _MOST_POINTS) -> bool:
     """Whether Triton kernels can take these points: they come with torch for GPUs."""
     few = x.shape[-2] <= most_points
-    return x.is_cuda and few and not torch.compiler.is_compiling() and _has_triton()
+    return x.is_cuda and few and not torch.compiler.is_compiling() and has_triton()
 
 
 class FirstDerivative(torch.autograd.Function):
@@ -110,11 +108,6 @@ def fold_models(size: int, in_dims: tuple[Any, ...], inputs: tuple[Any, ...]) ->
         else:
             folded.append(value)
     return folded
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
 
 
 def _sum_over(weights: Tensor, matrices: Tensor) -> Tensor:
