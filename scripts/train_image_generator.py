@@ -59,37 +59,37 @@ class Encoder(nn.Module):
         return self.layers(images[:, None]).chunk(2, dim=-1)
 
 
-def loss_of(encoder, decoder, images):
+def loss_of(encoder, decoder, images, kl_weight):
     """Negative evidence lower bound per image, in nats, at the optimal noise level."""
     mean, log_variance = encoder(images)
     latent = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
     error = (decoder(latent) - images).square()
     reconstruction = 0.5 * images[0].numel() * error.mean().log()
     divergence = (
-        KL_WEIGHT
+        kl_weight
         * 0.5
         * (mean.square() + log_variance.exp() - 1 - log_variance).sum(dim=-1)
     )
     return reconstruction + divergence.mean(), error.mean()
 
 
-def train(images, device):
+def train(images, device, epochs=EPOCHS, kl_weight=KL_WEIGHT):
     """Encoder and decoder after all epochs; the decoder's weights are averaged."""
     torch.manual_seed(SEED)
     encoder, decoder = Encoder().to(device), FashionDecoder().to(device)
     parameters = [*encoder.parameters(), *decoder.parameters()]
     optimiser = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=1e-4)
-    steps = EPOCHS * (len(images) // BATCH)
+    steps = epochs * (len(images) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, steps)
     average = torch.optim.swa_utils.AveragedModel(
         decoder, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.999)
     )
     start = time.time()
-    for epoch in range(EPOCHS):
+    for epoch in range(epochs):
         for rows in torch.randperm(len(images), device=device).split(BATCH):
             if len(rows) < BATCH:
                 continue
-            loss, error = loss_of(encoder, decoder, images[rows])
+            loss, error = loss_of(encoder, decoder, images[rows], kl_weight)
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -102,7 +102,7 @@ def train(images, device):
                 f"{math.sqrt(error.item()):.4f}, {time.time() - start:.0f} s",
                 flush=True,
             )
-    return average.module
+    return encoder, average.module
 
 
 def draw_samples(decoder, images, path, device):
@@ -126,7 +126,7 @@ def main():
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     images = read_images(options.data, device)
-    decoder = train(images, device)
+    _, decoder = train(images, device)
     half = {
         name: value.half().cpu().contiguous()
         for name, value in decoder.state_dict().items()

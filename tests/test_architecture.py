@@ -15,6 +15,7 @@ LAYERS = [
     "files",
     "engine",
     "chunks",
+    "memory",
     "random",
     "graph",
     "episode",

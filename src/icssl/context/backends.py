@@ -7,11 +7,11 @@ estimates beside what was used.
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
 import torch
 
 from icssl.context.search import MOST_COMPARED, has_index
 from icssl.context.sparse import KEPT
+from icssl.memory import free_bytes
 
 BACKENDS = ("dense", "exact", "sparse")
 
@@ -75,7 +75,7 @@ def free_memory(device: str) -> int:
     if torch.device(device).type == "cuda":
         reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + reserved
-    return min(psutil.virtual_memory().available, *_left_in_containers())
+    return min(free_bytes(), *_left_in_containers())
 
 
 def _left_in_containers(root: Path = Path("/sys/fs/cgroup")) -> list[int]:

@@ -19,6 +19,7 @@ from sklearn.datasets import make_classification
 from icssl.experiments.runner import made_with
 from icssl.experiments.spec import key_of
 from icssl.experiments.store import Store
+from icssl.memory import held_bytes
 from icssl.scale.methods import METHODS, known_settings
 
 COLUMNS, CLASSES = 20, 8
@@ -139,15 +140,12 @@ def _watched() -> Iterator[dict[str, int]]:
 
     The kernel's own record would have the making of the table in it.
     """
-    import psutil
-
-    process, done = psutil.Process(), threading.Event()
-    before = process.memory_info().rss
+    done, before = threading.Event(), held_bytes()
     found = {"whole": before, "added": 0}
 
     def look() -> None:
         while not done.wait(0.01):
-            found["whole"] = max(found["whole"], process.memory_info().rss)
+            found["whole"] = max(found["whole"], held_bytes())
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -156,7 +154,7 @@ def _watched() -> Iterator[dict[str, int]]:
     finally:
         done.set()
         thread.join()
-        found["whole"] = max(found["whole"], process.memory_info().rss)
+        found["whole"] = max(found["whole"], held_bytes())
         found["added"] = found["whole"] - before
 
 
