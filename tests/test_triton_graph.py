@@ -19,7 +19,7 @@ def of_doubles(rows, scale):
     return Graph(rows.double(), Scale(scale.near.double(), scale.far.double()))
 
 
-@pytest.mark.parametrize("d", [1, 2, 20, 62, 126])
+@pytest.mark.parametrize("d", [5, 20, 62, 126])
 @pytest.mark.parametrize("k", [1, 56, 100])
 def test_a_pass_is_that_of_float64(generator, d, k):
     from icssl.context.triton_graph import TritonGraph
@@ -28,8 +28,7 @@ def test_a_pass_is_that_of_float64(generator, d, k):
     x = torch.randn(2, 1500, k, generator=generator).cuda()
     scale = scale_of(rows, rows, own=True)
     found, expected = exact_graph(rows, scale), of_doubles(rows, scale)
-    if d > 2:  # rows on a line are too near each other for products of float32
-        assert isinstance(found, TritonGraph)
+    assert isinstance(found, TritonGraph)
     torch.testing.assert_close(
         found.degrees.double(), expected.degrees, rtol=RELATIVE, atol=1e-6
     )

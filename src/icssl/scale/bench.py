@@ -24,7 +24,8 @@ from icssl.scale.methods import METHODS, known_settings
 
 COLUMNS, CLASSES = 20, 8
 MADE = "clusters"  # the table that is made here
-_WARM_ROWS = 400  # of a first fit, which loads what is needed
+# Of a first fit, which loads what is needed: on a GPU as many as take the same kernels.
+_WARM_ROWS = {"cpu": 400, "cuda": 60_000}
 Row = dict[str, Any]
 
 
@@ -110,7 +111,7 @@ def measure(trial: Trial) -> Row:
     torch.set_num_threads(trial.threads)
     x, truth = table_of(trial.data, trial.rows)
     y, run = few_labels(truth, trial.labels, trial.draw), METHODS[trial.method]
-    warm = min(_WARM_ROWS, len(x))
+    warm = min(_WARM_ROWS[trial.device], len(x))
     run(x[:warm], few_labels(truth[:warm], 2, 0), trial.device)
     cuda = trial.device == "cuda"
     if cuda:
