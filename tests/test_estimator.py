@@ -470,6 +470,15 @@ def test_a_row_far_from_everything_has_the_prior(rng, model):
     assert found.predict_reach(far).max() < 0.01
 
 
+def test_probabilities_and_reach_at_once_are_those_of_each(rng):
+    X, y = rng.normal(size=(60, 3)), np.full(60, -1)
+    y[:6] = [0, 1, 2, 0, 1, 2]
+    found, new = fitted(X, y), rng.normal(size=(9, 3))
+    probabilities, reach = found.predict_proba_and_reach(new)
+    np.testing.assert_array_equal(probabilities, found.predict_proba(new))
+    np.testing.assert_array_equal(reach, found.predict_reach(new))
+
+
 def test_reach_tells_where_no_label_is(rng):
     """Two blobs of three hold labels."""
     X, truth = make_blobs(90, centers=[[0, 0], [30, 0], [0, 30]], random_state=0)

@@ -73,13 +73,11 @@ class Context:
         parts = []
         for start in range(0, len(features), _AT_ONCE):
             try:
-                # Both at once, where the public methods would read the rows twice.
-                found = classifier._predict(features.iloc[start : start + _AT_ONCE])
+                some = features.iloc[start : start + _AT_ONCE]
+                parts.append(classifier.predict_proba_and_reach(some))
             except ValueError as error:
                 begin = piece.start + start
                 raise ValueError(f"{piece.path}, from row {begin:,} on: {error}") from error
-            reach = found.reach[0].double().cpu().numpy()
-            parts.append((classifier._probabilities(found), reach))
         probabilities, reaches = zip(*parts, strict=True)
         return np.concatenate(probabilities), np.concatenate(reaches)
 

@@ -220,6 +220,14 @@ class ICSSLClassifier(
         """How much labelled evidence reached new rows, as ``reach_`` says of the fitted."""
         return np.concatenate([_reach(one) for one in self._predictions(X)])
 
+    def predict_proba_and_reach(
+        self, X: Any
+    ) -> tuple[Float[ndarray, "rows classes"], Float[ndarray, " rows"]]:
+        """Both at once, in the time of one."""
+        pairs = ((self._probabilities(one), _reach(one)) for one in self._predictions(X))
+        probabilities, reach = zip(*pairs, strict=True)
+        return np.concatenate(probabilities), np.concatenate(reach)
+
     def explain(self, X: Any = None) -> Explanation:
         """What each labelled row contributes to the logits of rows, exactly.
 

@@ -58,7 +58,7 @@ def export(
                 opset=opset,
             )
     tried = ", ".join(map(str, parity.points))
-    console.print(f"{output}", markup=False)
+    console.print(f"{output}", markup=False, soft_wrap=True)
     console.print(
         f"Differs from torch by {parity.difference:.1e} of the largest logit, of "
         f"{parity.tolerance:.0e} allowed, at n = {tried}."

@@ -1,0 +1,138 @@
+"""``icssl bench scale``: what is measured, stored and drawn."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from icssl.cli import app
+from icssl.experiments.store import Store
+from icssl.scale.bench import MADE, Trial, clusters, few_labels, measure, table_of
+from icssl.scale.methods import METHODS, TITLES, methods_named, sizes_for
+from icssl.scale.pages import growth_of, write_scale
+
+
+def trial(**options):
+    usual = {"data": MADE, "rows": 300, "labels": 5, "draw": 0, "method": "icssl"}
+    return Trial(**usual, **{"device": "cpu", "threads": 1, **options})
+
+
+def of(**options):
+    """A trial with some of the usual fields changed."""
+    return Trial(**{**vars(trial()), **options})
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["bench", "scale", *map(str, arguments)])
+
+
+def test_labels_are_so_many_of_each_class_and_right():
+    _, truth = clusters(500)
+    y = few_labels(truth, 4, 0)
+    known = y >= 0
+    assert (y[known] == truth[known]).all()
+    assert np.bincount(y[known]).tolist() == [4] * 8
+    assert (few_labels(truth, 4, 1) != y).any()
+    more = few_labels(truth, 6, 0)
+    assert (more[known] == y[known]).all()  # fewer labels are among more
+
+
+@pytest.mark.parametrize("method", ["icssl", "spreading_knn", "spreading_rbf"])
+def test_a_row_says_what_was_measured(method):
+    row = measure(of(method=method))
+    assert 0.4 < row["accuracy"] < 1
+    assert row["seconds"] > 0
+    assert row["whole_megabytes"] > 100
+    assert row["spec"]["rows"] == 300
+    assert row["how"]
+
+
+def test_graph_methods_of_the_peer_are_far_above_chance():
+    pytest.importorskip("graphlearning")
+    for method in ("laplace", "poisson"):
+        assert measure(of(method=method, rows=600))["accuracy"] > 0.5
+
+
+def test_everything_that_decides_a_row_is_in_its_key():
+    keys = [
+        of().key,
+        of(rows=301).key,
+        of(labels=6).key,
+        of(draw=1).key,
+        of(method="poisson").key,
+        of(device="cuda").key,
+        of(threads=2).key,
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_file_of_ones_own(tmp_path):
+    x, y = clusters(400)
+    np.savez(tmp_path / "own.npz", x=x.reshape(400, 4, 5), y=y)
+    rows, classes = table_of(str(tmp_path / "own.npz"), 100)
+    assert rows.shape == (100, 20)
+    places = [np.flatnonzero((np.float32(x) == row).all(1))[0] for row in rows]
+    assert (y[places] == classes).all()
+    found = run(
+        *("--data", tmp_path / "own.npz", "--sizes", 400, "--methods", "icssl"),
+        *("--labels", "1,3", "--draws", 2, "-o", tmp_path / "out", "--threads", 1),
+    )
+    assert found.exit_code == 0, found.output
+    page = (tmp_path / "out" / "own.md").read_text()
+    assert "1 a class" in page
+    assert "3 a class" in page
+
+
+def test_what_is_there_is_not_measured_again_and_pages_are_drawn(tmp_path):
+    arguments = ("--sizes", "120,200", "--methods", "icssl,spreading_rbf", "--labels", 3)
+    arguments += ("--threads", 1, "-o", tmp_path)
+    assert "4 of 4 are to be measured" in run(*arguments).output
+    first = (tmp_path / "rows.jsonl").read_text()
+    assert "0 of 4 are to be measured" in run(*arguments).output
+    assert (tmp_path / "rows.jsonl").read_text() == first
+    page = (tmp_path / "scale.md").read_text()
+    for row in map(json.loads, first.splitlines()):
+        assert f"{row['accuracy']:.3f}" in page
+    for kind in ("png", "svg"):
+        assert (tmp_path / f"scale.{kind}").stat().st_size > 10_000
+
+
+def test_methods_stop_where_they_would_not_end():
+    assert sizes_for("spreading_rbf", [1_000, 20_000, 30_000]) == [1_000, 20_000]
+    assert sizes_for("icssl", [1_000_000]) == [1_000_000]
+    assert set(METHODS) == set(TITLES)
+    assert methods_named("all", "cuda") == ["icssl"]
+
+
+def test_growth_is_the_exponent_and_needs_two_large_sizes():
+    assert growth_of([10_000, 100_000, 1_000_000], [1, 10, 100]) == pytest.approx(1)
+    assert growth_of([100, 10_000], [1, 5]) is None
+
+
+def test_a_method_that_fails_leaves_a_row_with_its_error(tmp_path):
+    found = run(
+        *("--sizes", 5, "--methods", "spreading_knn", "--labels", 1),
+        *("--threads", 1, "-o", tmp_path),
+    )
+    assert found.exit_code == 0
+    (row,) = Store(tmp_path / "rows.jsonl")
+    assert "Error" in row["error"]
+    assert write_scale([row], tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--sizes", "many"), "--sizes takes whole numbers"),
+        (("--labels", "0"), "--labels takes whole numbers"),
+        (("--methods", "magic"), "'magic'"),
+        (("--data", "nowhere.npz"), "nowhere.npz does not exist"),
+        (("--device", "tpu"), "'cuda'"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(tmp_path, arguments, said):
+    found = run(*arguments, "-o", tmp_path / "out")
+    assert found.exit_code == 2
+    assert said in " ".join(found.output.split())
+    assert not (tmp_path / "out").exists()
