@@ -33,6 +33,7 @@ LAYERS = [
     "classify",
     "classify_report",
     "demo",
+    "explore",
     "cli",
     "__main__",
 ]

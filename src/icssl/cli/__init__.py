@@ -4,7 +4,17 @@ from typing import Annotated
 
 import typer
 
-from icssl.cli import about, bench, classify, data, evaluate, pretrain, reproduce, train
+from icssl.cli import (
+    about,
+    bench,
+    classify,
+    data,
+    evaluate,
+    explore,
+    pretrain,
+    reproduce,
+    train,
+)
 
 app = typer.Typer(
     help="In-context semi-supervised learning: many labels from few, in one forward pass.",
@@ -36,6 +46,7 @@ def main(
 for command in (
     about.demo,
     classify.classify,
+    explore.explore,
     data.sample,
     data.images,
     data.features,
