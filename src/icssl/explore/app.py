@@ -71,6 +71,7 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
         "state": Output("state", "data"),
         "url": Output("url", "search"),
         "message": Output("message", "children"),
+        "targets": Output("target", "options"),
         "upload": Output("upload", "contents"),
         **{name: Output(name, "value") for name in SETTINGS},
         # A second click on a point would not be news otherwise.
@@ -87,7 +88,9 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
                 message = no_update
         except ValueError as error:
             after, message = before or State(), str(error)
-        return _shown(before, after, message, outputs)
+        shown = _shown(before, after, message, outputs)
+        # With the value, not after it: a value that is no option would be dropped.
+        return {**shown, "targets": uploads.columns(after.table)}
 
 
 def _next(
@@ -202,7 +205,7 @@ def server_on(waiting: socket.socket, host: str) -> BaseWSGIServer:
         # Else a page from elsewhere could have its own name point here, and read along.
         app.server.config["TRUSTED_HOSTS"] = ["127.0.0.1", "localhost", "[::1]"]
     port = waiting.getsockname()[1]
-    return make_server(
+    server = make_server(
         host,
         port,
         app.server,
@@ -210,6 +213,8 @@ def server_on(waiting: socket.socket, host: str) -> BaseWSGIServer:
         fd=waiting.fileno(),
         request_handler=_QuietHandler,
     )
+    waiting.close()  # the server has a copy of it
+    return server
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -5,8 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from icssl.explore.play import answer, usable
-from icssl.explore.sources import Cloud, draw_cloud, one_label_a_class
-from icssl.explore.state import MOST_CLASSES, State
+from icssl.explore.sources import Cloud, draw_cloud
+from icssl.explore.state import (
+    MOST_CLASSES,
+    State,
+    cloud_settings,
+    with_one_label_a_class,
+)
 
 SETTINGS = (
     "tab",
@@ -32,7 +37,7 @@ _OF_THE_CLOUD = ("source", "n", "noise", "seed")
 
 def cloud_of(state: State) -> Cloud:
     """The cloud that a state shows."""
-    return draw_cloud(state.source, state.n, state.noise, state.seed)
+    return draw_cloud(*cloud_settings(state))
 
 
 def after_setting(state: State, name: str, value: Any) -> State:
@@ -43,7 +48,7 @@ def after_setting(state: State, name: str, value: Any) -> State:
     changes: dict[str, Any] = {name: kind(value)}
     if name in _OF_THE_CLOUD:
         changes |= {"labels": (), "point": 0, "brush": -1}
-        return _with_one_label_a_class(replace(state, **changes))
+        return with_one_label_a_class(replace(state, **changes))
     if name == "target":
         changes |= {"marks": (), "row": 0}
     if name == "weights":
@@ -79,12 +84,6 @@ def _with_suggestion(state: State) -> State:
     return state if found is None else replace(state, point=found.suggested)
 
 
-def _with_one_label_a_class(state: State) -> State:
-    cloud = cloud_of(state)
-    classes = max(2, len(cloud.classes))
-    return replace(state, labels=one_label_a_class(cloud), classes=classes)
-
-
 def _labelled(state: State) -> State:
     """The selected point with the class of the brush."""
     cloud = cloud_of(state)
@@ -107,7 +106,7 @@ BUTTONS: dict[str, Callable[[State], State]] = {
     "label": _labelled,
     "new_class": _with_new_class,
     "clear": lambda state: replace(state, labels=()),
-    "start": _with_one_label_a_class,
+    "start": with_one_label_a_class,
     "suggest": _with_suggestion,
     "mark": lambda state: state,  # needs the label as well: see after_button
     "unmark": lambda state: replace(state, marks=()),

@@ -126,7 +126,7 @@ def _points(
     """A trace of some points; a click says which by ``customdata``."""
     solid = points.shape[1] == 3
     kind = "scatter" if len(points) <= _MOST_SVG else "scattergl"
-    size = marker["size"] * (0.6 if solid else 1)  # a scene's are larger
+    size = marker["size"] * (0.5 if solid else 1)  # a scene's are larger
     trace = {
         "type": "scatter3d" if solid else kind,
         "mode": "markers",
@@ -154,15 +154,31 @@ def _finished(
         traces = [*traces, {**trace, "hoverinfo": "skip", "showlegend": False}]
     layout = _layout(revision)
     if points.shape[1] == 3:
-        hidden = {"showticklabels": False, "title": {"text": ""}, "gridcolor": _GREY}
-        hidden |= {"zerolinecolor": _GREY, "showbackground": False, "showspikes": False}
-        scene = {f"{axis}axis": hidden for axis in "xyz"}
-        layout["scene"] = {**scene, "aspectmode": "data", "uirevision": revision}
+        layout["scene"] = {**_scene(points), "uirevision": revision}
     else:
         layout |= {"xaxis": _axis(), "yaxis": _axis()}
         if points.shape[1] == 2:
             layout["yaxis"] |= {"scaleanchor": "x"}
     return {"data": traces, "layout": layout}
+
+
+def _scene(points: Float[ndarray, "n 3"]) -> dict[str, Any]:
+    """Axes of equal scale that end where the points do."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    margin = 0.05 * float((high - low).max()) or 1.0
+    scene: dict[str, Any] = {}
+    for axis, first, last in zip("xyz", low - margin, high + margin, strict=True):
+        scene[f"{axis}axis"] = {
+            "range": [float(first), float(last)],
+            "autorange": False,
+            "showticklabels": False,
+            "title": {"text": ""},
+            "gridcolor": _GREY,
+            "zeroline": False,
+            "showbackground": False,
+            "showspikes": False,
+        }
+    return {**scene, "aspectmode": "data", "camera": {"eye": {"x": 1, "y": -1, "z": 0.8}}}
 
 
 def angle_figure(opened: dict[str, Opened], number: int | None) -> Figure:
@@ -187,6 +203,7 @@ def angle_figure(opened: dict[str, Opened], number: int | None) -> Figure:
     layout = _layout("angles")
     layout["xaxis"] = {**_axis("layer of stage 2, loops counted"), "type": "log"}
     layout["yaxis"] = {**_axis("largest angle (rad)"), "range": [0, 1.62]}
+    layout["legend"] = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
     layout["xaxis"] |= {"showticklabels": True, "dtick": 1}
     layout["yaxis"] |= {"showticklabels": True}
     if number is not None:
@@ -217,18 +234,19 @@ def reason_figure(reason: Reason, given: ndarray, names: Sequence[str] = ()) -> 
     """What each labelled point adds to a logit, the most at the top, and the base."""
     order = np.argsort(np.abs(reason.parts))[-20:]
     rows = [reason.labelled[i] for i in order]
-    labels = [f"point {row} ({class_name(int(given[row]), names)})" for row in rows]
     values = [reason.parts[i] for i in order]
+    labels = [
+        f"point {row} ({class_name(int(given[row]), names)}) {value:+.3f}"
+        for row, value in zip(rows, values, strict=True)
+    ]
     colours = [colour_of(int(given[row])) for row in rows]
     trace = {
         "type": "bar",
         "orientation": "h",
         "x": _short(np.array([reason.base, *values])),
-        "y": ["base", *labels],
-        "text": [f"{value:+.3f}" for value in (reason.base, *values)],
-        "textposition": "auto",
+        "y": [f"base {reason.base:+.3f}", *labels],
         "customdata": [-1, *rows],
-        "hoverinfo": "text",
+        "hoverinfo": "y",
         "marker": {"color": [_UNKNOWN, *colours], "line": _LINE},
     }
     layout = _layout("reasons")
@@ -240,11 +258,27 @@ def reason_figure(reason: Reason, given: ndarray, names: Sequence[str] = ()) -> 
     return {"data": [trace], "layout": layout}
 
 
-def contribution_values(found: Answer, reason: Reason, n: int) -> Float[ndarray, " n"]:
-    """The size of each labelled point's part, zero for points without a label."""
-    values = np.zeros(n)
-    values[list(reason.labelled)] = np.abs(reason.parts)
-    return values
+def reason_cloud(
+    points: Float[ndarray, "n axes"],
+    reason: Reason,
+    given: Int[ndarray, " n"],
+    *,
+    selected: int,
+    revision: str,
+) -> Figure:
+    """Labelled points as large as what they add to the logit of the selected one."""
+    rest = np.flatnonzero(given < 0)
+    faint = {"size": 5, "color": _UNKNOWN, "opacity": 0.5}
+    traces = [{**_points(points, rest, "no label", faint, "circle"), "showlegend": False}]
+    largest = max(map(abs, reason.parts)) or 1.0
+    for row, part in zip(reason.labelled, reason.parts, strict=True):
+        code = int(given[row])
+        marker = {"size": 8 + 20 * abs(part) / largest, "color": colour_of(code)}
+        marker["line"] = {"width": 2, "color": _GREY}
+        trace = _points(points, np.array([row]), "labelled", marker, symbol_of(code))
+        trace |= {"mode": "markers+text", "texttemplate": f"<b>{part:+.2f}</b>"}
+        traces.append({**trace, "textposition": "top center", "showlegend": False})
+    return _finished(points, traces, selected, revision)
 
 
 def rival_codes(found: Answer, rival: str, truth: ndarray) -> Int[ndarray, " n"]:
@@ -268,7 +302,12 @@ def _layout(revision: str) -> dict[str, Any]:
         "hovermode": "closest",
         "clickmode": "event",
         "font": {"color": _GREY, "size": 13},
-        "legend": {"orientation": "h", "y": -0.02, "yanchor": "top"},
+        "legend": {
+            "orientation": "h",
+            "y": -0.02,
+            "yanchor": "top",
+            "itemsizing": "constant",
+        },
     }
 
 

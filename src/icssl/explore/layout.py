@@ -188,7 +188,6 @@ def _data() -> list[Any]:
     return [
         dcc.Upload(
             id="upload",
-            accept=".csv,.parquet",
             className="drop",
             children=html.Button(
                 "Drop a CSV or Parquet file here, or press to choose one", className="wide"
@@ -227,7 +226,7 @@ def _data() -> list[Any]:
             ],
         ),
         html.Div(id="data-note", className="note", **_live("polite")),
-        _graph("data_cloud", "Rows in the embedding"),
+        html.Div(_graph("data_cloud", "Rows in the embedding"), id="data-picture"),
         html.Div(id="data-tables"),
     ]
 

@@ -135,8 +135,14 @@ def _rivals(x: ndarray, given: ndarray) -> dict[str, ndarray]:
 
 
 def flat_or_solid(cloud: Cloud) -> Float[ndarray, "n axes"]:
-    """Where points are drawn: their coordinates up to three, else the embedding in two."""
-    return cloud.x if cloud.x.shape[1] <= 3 else _embedding(cloud.key)
+    """Where points are drawn: their coordinates up to three, else the embedding in two.
+
+    A coordinate that all points share, as on the paper's torus, is left out.
+    """
+    if cloud.x.shape[1] > 3:
+        return _embedding(cloud.key)
+    spread = np.ptp(cloud.x, axis=0)
+    return cloud.x[:, spread > 1e-6 * spread.max()]
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -148,8 +154,19 @@ def _embedding(key: tuple[Any, ...]) -> ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         classifier = ICSSLClassifier("one view", device="cpu").fit(cloud.x, given)
-    found = principal_coordinates(classifier.embedding_)
-    return found / max(float(np.abs(found).max()), _TINY)
+    return drawable(classifier.embedding_)
+
+
+def drawable(embedding: Float[ndarray, "n k"]) -> Float[ndarray, "n 2"]:
+    """Two principal coordinates, with points far from the others drawn nearer.
+
+    A few rows that the graph hardly joins would otherwise squeeze all others into a dot.
+    """
+    wide = np.column_stack([embedding, np.zeros((len(embedding), 2))])
+    found = principal_coordinates(wide.astype(float))
+    found = found - np.median(found, axis=0)
+    usual = np.median(np.abs(found), axis=0)
+    return np.arcsinh(found / np.maximum(usual, _TINY))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from icssl.errors import check_choice
-from icssl.explore.sources import SOURCES
+from icssl.explore.sources import SOURCES, draw_cloud, one_label_a_class
 
 TABS = {"play": "Play", "inside": "Look inside", "why": "Why", "data": "My data"}
 THEMES = {"auto": "as the system", "light": "light", "dark": "dark"}
@@ -112,6 +112,8 @@ class State:
         for name in ("labels", "marks"):
             if name in values:
                 values[name] = tuple((pair[0], pair[1]) for pair in values[name])
+        codes = [code for _, code in values.get("labels", ())]
+        values.setdefault("classes", max([1, *codes, values.get("brush", 0)]) + 1)
         return cls(**values)
 
 
@@ -145,7 +147,8 @@ def to_link(state: State) -> str:
     start, pairs = State(), []
     for field in fields(State):
         value = getattr(state, field.name)
-        if value != getattr(start, field.name):
+        needed = field.name == "labels" and cloud_settings(state) != cloud_settings(start)
+        if needed or value != getattr(start, field.name):
             pairs.append((field.name, _written(value)))
     return f"?{urlencode(pairs, safe=':,')}" if pairs else ""
 
@@ -153,14 +156,15 @@ def to_link(state: State) -> str:
 def from_link(search: str | None) -> tuple[State, str]:
     """The state of an address, and what was wrong with it, if anything.
 
-    A part that cannot be read is left out, so that an old or mistyped link still opens.
+    A part that cannot be read is left out, so that an old or mistyped link still opens. A
+    link that says nothing of labels has one a class.
 
     Examples
     --------
     >>> from_link("?source=torus&labels=4:0,7:1")[0].labels
     ((4, 0), (7, 1))
     >>> from_link("?n=many")[1]
-    "This link was not all understood: n=many."
+    'This link was not all understood: n=many.'
     """
     given = dict(parse_qsl((search or "").lstrip("?"), keep_blank_values=True))
     values, wrong = {}, []
@@ -170,10 +174,24 @@ def from_link(search: str | None) -> tuple[State, str]:
         except (KeyError, ValueError):
             wrong.append(f"{name}={text}")
     try:
-        state = State.from_values(values)
+        state = State.from_values({"labels": (), **values})
+        if "labels" not in values:
+            state = with_one_label_a_class(state)
     except ValueError as error:
         return State(), f"This link was not understood: {error}"
     return state, f"This link was not all understood: {', '.join(wrong)}." if wrong else ""
+
+
+def cloud_settings(state: State) -> tuple[str, int, float, int]:
+    """What decides which cloud is drawn."""
+    return state.source, state.n, state.noise, state.seed
+
+
+def with_one_label_a_class(state: State) -> State:
+    """The same with a point of every class labelled, and all of them to be given."""
+    cloud = draw_cloud(*cloud_settings(state))
+    classes = max(2, len(cloud.classes))
+    return replace(state, labels=one_label_a_class(cloud), classes=classes)
 
 
 def _written(value: Any) -> str:

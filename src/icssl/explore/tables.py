@@ -77,6 +77,10 @@ class Uploads:
             )
         return self._kept[key]
 
+    def columns(self, key: str) -> list[str]:
+        """Of a table that was added; none of any other."""
+        return list(self._kept[key].columns) if key in self._kept else []
+
 
 def read_upload(name: str, contents: str) -> Upload:
     """A file from ``data:...;base64,...``; what is no table of ours is refused."""

@@ -23,13 +23,13 @@ from icssl.explore.play import (
     Answer,
     Reason,
     answer,
+    drawable,
     flat_or_solid,
     reasons,
 )
 from icssl.explore.sources import Cloud
 from icssl.explore.state import RIVALS, TABS, TRUE_CLASS, State
 from icssl.explore.tables import Upload, Uploads, labelled_table
-from icssl.plots import principal_coordinates
 
 Shown = dict[str, Any]
 
@@ -69,9 +69,9 @@ DATA_OUTPUTS = {
     "cloud": ("data_cloud", "figure"),
     "note": ("data-note", "children"),
     "tables": ("data-tables", "children"),
-    "targets": ("target", "options"),
     "known": ("known-labels", "children"),
     "controls": ("data-controls", "hidden"),
+    "picture": ("data-picture", "hidden"),
 }
 
 _EMPTY: Figure = {
@@ -90,7 +90,8 @@ def frame(state: State) -> Shown:
     names = cloud_of(state).classes
     true = {"label": "the true one", "value": TRUE_CLASS}
     others = [
-        {"label": class_name(code, names), "value": code} for code in range(state.classes)
+        {"label": class_name(code, names), "value": code}
+        for code in range(max(state.classes, len(names)))
     ]
     return {
         "theme": f"page theme-{state.theme}",
@@ -159,12 +160,9 @@ def why(state: State) -> Shown | None:
     point = _point(state, cloud)
     each = reasons(found, point)
     name = class_name(each[0].code, cloud.classes)
-    sizes = figures.contribution_values(found, each[0], len(points))
     about = _drawing(state, points)
     return {
-        "cloud": figures.value_figure(
-            points, sizes, found.given, cloud.classes, title="adds", **about
-        ),
+        "cloud": figures.reason_cloud(points, each[0], found.given, **about),
         "bars": figures.reason_figure(each[0], found.given, cloud.classes),
         "title": f"Logit of {name!r} at point {point}",
         "note": [_about_reason(point, each[0], name, found), *_picture(cloud, point)],
@@ -176,15 +174,15 @@ def data(state: State, uploads: Uploads) -> Shown | None:
     """An uploaded table: its rows in the embedding, the doubtful ones, what to label."""
     if state.tab != "data":
         return None
-    nothing = {"cloud": _EMPTY, "tables": "", "targets": [], "known": [], "controls": True}
+    nothing: Shown = {"cloud": _EMPTY, "tables": "", "known": []}
+    nothing |= {"controls": True, "picture": True}
     if not state.table:
         return {**nothing, "note": ""}
     try:
         upload = uploads.get(state.table)
     except ValueError as error:
         return {**nothing, "note": str(error)}
-    targets = [{"label": name, "value": name} for name in upload.columns]
-    nothing |= {"targets": targets, "controls": False}
+    nothing["controls"] = False
     if not state.target:
         text = f"{upload.name} was read. Choose its column of labels."
         return {**nothing, "note": text}
@@ -197,8 +195,7 @@ def data(state: State, uploads: Uploads) -> Shown | None:
 def _labelled(state: State, upload: Upload) -> Shown:
     check_choice("column of labels", state.target, upload.columns)
     found, warned = labelled_table(upload, state.target, state.marks)
-    points = np.asarray(found.embedding, dtype=float)
-    points = principal_coordinates(points) if points.shape[1] > 2 else points
+    points = drawable(found.embedding)
     names = [str(name) for name in found.classes]
     row = min(state.row, len(points) - 1)
     figure = figures.cloud_figure(
@@ -215,6 +212,7 @@ def _labelled(state: State, upload: Upload) -> Shown:
             *_row_tables(found),
         ],
         "known": [html.Option(value=name) for name in names],
+        "picture": False,
     }
 
 
@@ -290,7 +288,7 @@ def _limits(cloud: Cloud) -> list[Any]:
     if cloud.x.shape[1] > 3:
         notes.append(
             f"{cloud.x.shape[1]:,} columns: drawn are two principal coordinates of the "
-            "classifier's embedding."
+            "classifier's embedding; points far from all others are drawn nearer."
         )
     if len(cloud.y) > ALL_VIEWS_ROWS:
         notes.append(
@@ -377,11 +375,11 @@ def _about_layer(state: State, cloud: Cloud, here: Opened, layer: Layer) -> list
 
 
 def _stage_marks(layers: Sequence[Layer]) -> dict[str, str]:
-    """Where each stage begins on the slider."""
-    first: dict[str, int] = {}
+    """The middle of each stage on the slider, where there is room for its name."""
+    places: dict[str, list[int]] = {}
     for place, layer in enumerate(layers):
-        first.setdefault(layer.stage, place)
-    return {str(place): stage for stage, place in first.items()}
+        places.setdefault(layer.stage, []).append(place)
+    return {str(each[len(each) // 2]): stage for stage, each in places.items()}
 
 
 def _about_reason(point: int, reason: Reason, name: str, found: Answer) -> Any:
