@@ -29,14 +29,10 @@ from icssl.explore.app import listen, server_on
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 
-pytestmark = [
-    pytest.mark.skipif(
-        not (BROWSER and DRIVER),
-        reason="no browser: install chromium and chromedriver (Debian: chromium-driver)",
-    ),
-    # One browser for all of them, in one worker.
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.skipif(
+    not (BROWSER and DRIVER),
+    reason="no browser: install chromium and chromedriver (Debian: chromium-driver)",
+)
 PATIENCE = 30  # seconds until an answer counts as missing; a busy machine is slow
 
 
@@ -74,7 +70,7 @@ def browser(downloads):
     options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_window_size(1280, 1000)
+    driver.set_window_size(1280, 1250)
     yield driver
     driver.quit()
 
@@ -189,7 +185,7 @@ def _quietly(condition):
 
 @pytest.fixture
 def page(browser, address):
-    browser.set_window_size(1280, 1000)
+    browser.set_window_size(1280, 1250)
     browser.get_log("browser")
     yield Page(browser, address)
     wrong = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
@@ -242,6 +238,22 @@ def test_solid_clouds_and_the_dark_theme(page):
     page.says("#play-scores", "from 5 labels")
     colour = page.find("#page").value_of_css_property("background-color")
     assert colour == "rgba(22, 24, 27, 1)"
+
+
+def test_the_theme_is_that_of_the_system_unless_chosen(page):
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+
+    def background():
+        return page.find("#page").value_of_css_property("background-color")
+
+    try:
+        page.open("?tab=why")
+        page.until(lambda: background() == "rgba(22, 24, 27, 1)")
+        page.choose("theme", "light")
+        page.until(lambda: background() == "rgba(255, 255, 255, 1)")
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def test_the_slider_walks_through_the_layers(page):
@@ -345,11 +357,10 @@ def test_bad_files_are_explained_and_the_page_lives_on(page, tmp_path, flowers):
 
 
 def test_a_narrow_window(page):
-    page.browser.set_window_size(400, 900)
     # Chromium's own windows may not be so narrow: the view is.
     page.browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
-        {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+        {"width": 400, "height": 1700, "deviceScaleFactor": 1, "mobile": False},
     )
     try:
         page.open()

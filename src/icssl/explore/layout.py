@@ -119,7 +119,12 @@ def _play(start: State) -> list[Any]:
             className="two",
             children=[
                 _graph("play_cloud", "ICSSL"),
-                html.Div([html.H2(id="rival-title"), _plot("rival-cloud")]),
+                html.Div(
+                    [
+                        html.H2(id="rival-title"),
+                        _plot("rival-cloud", "The same points by another method"),
+                    ]
+                ),
             ],
         ),
         html.Div(id="play-scores"),
@@ -159,7 +164,12 @@ def _inside(start: State) -> list[Any]:
         html.Div(
             className="two",
             children=[
-                html.Div([html.H2(id="inside-title"), _plot("inside_cloud")]),
+                html.Div(
+                    [
+                        html.H2(id="inside-title"),
+                        _plot("inside_cloud", "Points at this layer"),
+                    ]
+                ),
                 _graph("inside-angles", "Angle of the features to true eigenvectors"),
             ],
         ),
@@ -177,7 +187,12 @@ def _why() -> list[Any]:
             className="two",
             children=[
                 _graph("why_cloud", "Labelled points by the size of what they add"),
-                html.Div([html.H2(id="why-title"), _plot("why-bars")]),
+                html.Div(
+                    [
+                        html.H2(id="why-title"),
+                        _plot("why-bars", "What each labelled point adds"),
+                    ]
+                ),
             ],
         ),
         html.Div(id="why-table"),
@@ -261,10 +276,12 @@ def _radio(
     )
 
 
-def _plot(name: str) -> html.Div:
+def _plot(name: str, about: str) -> html.Div:
+    """A plot, with words for those who cannot see it; the note above it has its numbers."""
     graph = dcc.Graph(id=name, config=_GRAPH, responsive=True, style={"height": "100%"})
-    return html.Div(graph, className="figure")
+    spoken: dict[str, Any] = {"role": "group", "aria-label": about}
+    return html.Div(graph, className="figure", **spoken)
 
 
 def _graph(name: str, title: str) -> html.Div:
-    return html.Div([html.H2(title), _plot(name)])
+    return html.Div([html.H2(title), _plot(name, title)])

@@ -21,6 +21,7 @@ Labels = tuple[tuple[int, int], ...]
 
 ALL_VIEWS_ROWS = 400  # up to here in all views: more would make a click wait
 _REMEMBERED = 8
+_MOST_SPREAD = 1_000  # points whose weights are all computed
 _TINY = 1e-12
 
 
@@ -119,10 +120,10 @@ def _answered(key: tuple[Any, ...], labels: Labels) -> Answer:
 def _rivals(x: ndarray, given: ndarray) -> dict[str, ndarray]:
     """Of the same columns, each in units of its standard deviation."""
     rows, known = ColumnEncoder().fit_transform(x), given >= 0
-    neighbours = min(7, len(rows) - 1)
-    spreading = LabelSpreading(
-        kernel="knn", n_neighbors=neighbours, alpha=0.99, max_iter=1000
-    )
+    # The setting that was best for real tables; of many points, their matrix is too large.
+    spreading = LabelSpreading(kernel="rbf", alpha=0.8, gamma=10 / rows.shape[1])
+    if len(rows) > _MOST_SPREAD:
+        spreading = LabelSpreading(kernel="knn", alpha=0.9, max_iter=1000)
     # Where no label gets, scikit-learn divides zero by zero and takes the first class.
     with np.errstate(invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
