@@ -279,7 +279,7 @@ def test_the_slider_walks_through_the_layers(page):
 
 
 def test_a_selected_point_shows_what_each_label_contributes(page):
-    page.open("?tab=why&labels=20:1,60:0,150:1,173:0")
+    page.open("?tab=why&labels=16:0,20:1,150:1,173:0")
     page.says("#why-table", "logit (their sum)")
     page.click_point("why_cloud", 33)
     page.says("#why-title", "at point 33")
