@@ -97,7 +97,8 @@ def in_the_browser(browser, address, points, clicks):
 
     state, found = start(points, 1), []  # not what the server remembers
     browser.get(address + to_link(state))
-    wait("document.querySelector('#play-scores table') !== null")
+    for part in ("#play-scores table", "#play_cloud .nsewdrag"):
+        wait(f"document.querySelector('{part}') !== null")
     browser.execute_script(_WATCH)
     plot = browser.find_element(By.CSS_SELECTOR, "#play_cloud .nsewdrag")
     for point in others(state, clicks):
