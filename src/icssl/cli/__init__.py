@@ -10,6 +10,7 @@ from icssl.cli import (
     classify,
     data,
     evaluate,
+    explore,
     export,
     pretrain,
     reproduce,
@@ -46,6 +47,7 @@ def main(
 for command in (
     about.demo,
     classify.classify,
+    explore.explore,
     data.sample,
     data.images,
     data.features,

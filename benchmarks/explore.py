@@ -1,0 +1,160 @@
+"""How long a click on the page of ``icssl explore`` waits for its answer.
+
+A point of two moons is labelled on Play, again and again, each time another one. On the
+server: from the click's event to all that the page then shows, as the page gets it. In the
+browser, where Chromium and its driver are installed: from the click to the redrawn plot.
+Medians; prints a table, writes results/benchmark-explore.json and ends in the same JSON as
+one line. Under a minute.
+
+    python benchmarks/explore.py [--clicks 15] [--points 300 3000] [--root FOLDER]
+"""
+
+import argparse
+import json
+import os
+import shutil
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from icssl.explore import views
+from icssl.explore.app import listen, server_on, use_one_thread
+from icssl.explore.events import after_click, cloud_of
+from icssl.explore.play import ALL_VIEWS_ROWS
+from icssl.explore.state import State, to_link, with_one_label_a_class
+
+# When plotly has been clicked, and when it has drawn what the click led to.
+_WATCH = """
+const plot = document.querySelector('#play_cloud .js-plotly-plot');
+window.clicked = window.drawn = 0;
+plot.on('plotly_click', () => { window.clicked = performance.now(); window.drawn = 0; });
+plot.on('plotly_afterplot', () => {
+  if (window.clicked && !window.drawn) window.drawn = performance.now(); });
+"""
+_PLACE = """
+const plot = document.querySelector('#play_cloud .js-plotly-plot');
+const [x, y] = [plot._fullLayout.xaxis, plot._fullLayout.yaxis];
+for (const t of plot.data) { const i = t.customdata.indexOf(arguments[0]);
+  if (i >= 0) return [x.d2p(t.x[i]), y.d2p(t.y[i])]; }
+"""
+
+
+def start(points, seed):
+    """Two moons with a label each."""
+    return with_one_label_a_class(replace(State(), n=points, seed=seed, labels=()))
+
+
+def others(state, clicks):
+    """Points without a label, one a click."""
+    known = dict(state.labels)
+    return [point for point in range(len(cloud_of(state).y)) if point not in known][:clicks]
+
+
+def on_the_server(points, clicks):
+    """Milliseconds of each click."""
+    state, found = start(points, 0), []
+    views.play(state)
+    for point in others(state, clicks):
+        begin = time.perf_counter()
+        state = after_click(state, "play_cloud", {"points": [{"customdata": point}]})
+        shown = {"frame": views.frame(state), "play": views.play(state)}
+        json.dumps(shown, default=lambda part: part.to_plotly_json())
+        found.append(1000 * (time.perf_counter() - begin))
+    return found
+
+
+def open_browser():
+    """Chromium without a window, or None where it is missing."""
+    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    try:
+        from selenium import webdriver
+    except ImportError:
+        return None
+    if not (binary and driver):
+        return None
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    service = webdriver.ChromeService(driver)
+    browser = webdriver.Chrome(options=options, service=service)
+    browser.set_window_size(1280, 1000)
+    return browser
+
+
+def in_the_browser(browser, address, points, clicks):
+    """Milliseconds of each click, by the browser's own clock."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def wait(script):
+        WebDriverWait(browser, 60, poll_frequency=0.02).until(
+            lambda _: browser.execute_script(f"return {script};")
+        )
+
+    state, found = start(points, 1), []  # not what the server remembers
+    browser.get(address + to_link(state))
+    for part in ("#play-scores table", "#play_cloud .nsewdrag"):
+        wait(f"document.querySelector('{part}') !== null")
+    browser.execute_script(_WATCH)
+    plot = browser.find_element(By.CSS_SELECTOR, "#play_cloud .nsewdrag")
+    for point in others(state, clicks):
+        x, y = browser.execute_script(_PLACE, point)
+        where = round(x - plot.size["width"] / 2), round(y - plot.size["height"] / 2)
+        browser.execute_script("window.clicked = window.drawn = 0;")
+        chain = ActionChains(browser)
+        chain.move_to_element_with_offset(plot, where[0] + 3, where[1]).pause(0.1)
+        chain.move_to_element_with_offset(plot, *where).pause(0.2).click().perform()
+        wait("window.clicked > 0 && window.drawn > 0")
+        found.append(browser.execute_script("return window.drawn - window.clicked;"))
+    return found
+
+
+def measure(sizes, clicks):
+    """A row a number of points."""
+    use_one_thread()  # as the command does
+    waiting = listen("127.0.0.1", 8450)
+    address = f"http://127.0.0.1:{waiting.getsockname()[1]}/"
+    server = server_on(waiting, "127.0.0.1")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    browser, rows = open_browser(), []
+    try:
+        for points in sizes:
+            row = {"points": points, "views": 5 if points <= ALL_VIEWS_ROWS else 1}
+            row["server_ms"] = round(median(on_the_server(points, clicks)), 1)
+            if browser is not None:
+                each = in_the_browser(browser, address, points, clicks)
+                row["browser_ms"] = round(median(each), 1)
+            rows.append(row)
+    finally:
+        if browser is not None:
+            browser.quit()
+        server.shutdown()
+    return rows
+
+
+def main():
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clicks", type=int, default=15)
+    parser.add_argument("--points", type=int, nargs="+", default=[300, 3000])
+    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
+    given = parser.parse_args()
+    rows = measure(given.points, given.clicks)
+    print(f"{'points':>8} {'views':>6} {'server, ms':>11} {'in the browser, ms':>19}")
+    for row in rows:
+        seen = row.get("browser_ms", "no browser")
+        print(f"{row['points']:8,} {row['views']:6} {row['server_ms']:11} {seen:>19}")
+    result = {"benchmark": "explore", "clicks": given.clicks, "cores": os.cpu_count()}
+    result["medians"] = rows
+    path = given.root / "results" / "benchmark-explore.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

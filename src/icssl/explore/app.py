@@ -1,0 +1,250 @@
+"""The page as a server on this machine."""
+
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import torch
+from dash import Dash, Input, Output, ctx, no_update, set_props
+from dash import State as Kept
+from dash.dcc.express import send_bytes
+from threadpoolctl import threadpool_limits
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+
+from icssl.explore import views
+from icssl.explore.events import (
+    BUTTONS,
+    CLOUDS,
+    SETTINGS,
+    after_button,
+    after_click,
+    after_setting,
+)
+from icssl.explore.layout import page
+from icssl.explore.state import State, from_link, to_link
+from icssl.explore.tables import Uploads, download, labelled_table
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_MOST_REQUEST = 2**28  # bytes; a table is refused far below, with a message on the page
+_PORTS_TRIED = 50
+
+
+def build_app() -> Dash:
+    """The page with its callbacks. Scripts and styles come from this machine."""
+    app = Dash(
+        "icssl.explore",
+        title="icssl explore",
+        update_title="",
+        serve_locally=True,
+        on_error=_tell,
+    )
+    app.layout = page
+    app.server.config["MAX_CONTENT_LENGTH"] = _MOST_REQUEST
+    uploads = Uploads()
+    _add_events(app, uploads)
+    for view in (views.frame, views.play, views.inside, views.why):
+        _add_view(app, view)
+    _add_view(app, lambda state: views.data(state, uploads), views.DATA_OUTPUTS)
+    _add_download(app, uploads)
+    return app
+
+
+def _tell(error: Exception) -> None:
+    """What nobody expected is said on the page, which lives on."""
+    set_props("message", {"children": f"That did not work: {error}"})
+
+
+def _add_events(app: Dash, uploads: Uploads) -> None:
+    """One callback for all that a person does: the address and the controls follow."""
+    inputs = {
+        "url": Input("url", "search"),
+        **{name: Input(name, "value") for name in SETTINGS},
+        **{name: Input(name, "n_clicks") for name in BUTTONS},
+        **{name: Input(name, "clickData") for name in CLOUDS},
+        "upload": Input("upload", "contents"),
+        "file": Kept("upload", "filename"),
+        "label_text": Kept("mark-label", "value"),
+        "state": Kept("state", "data"),
+    }
+    outputs = {
+        "state": Output("state", "data"),
+        "url": Output("url", "search"),
+        "message": Output("message", "children"),
+        "targets": Output("target", "options"),
+        "upload": Output("upload", "contents"),
+        **{name: Output(name, "value") for name in SETTINGS},
+        **{name: Output(name, "clickData") for name in CLOUDS},
+    }
+
+    @app.callback(output=outputs, inputs=inputs)
+    def happen(**given: Any) -> dict[str, Any]:
+        before = None if given["state"] is None else State.from_values(given["state"])
+        event = str(ctx.triggered_id or "url")
+        try:
+            after, message = _next(before, event, given, uploads)
+            if event == "url" and after == before:  # our own change of the address
+                message = no_update
+        except ValueError as error:
+            after, message = before or State(), str(error)
+        shown = _shown(before, after, message, outputs)
+        if event in (*CLOUDS, "upload"):
+            shown[event] = None  # or the same click, the same file, would be no news
+        if before is None or after.table != before.table:
+            # With the value, not after it: a value that is no option would be dropped.
+            shown["targets"] = uploads.columns(after.table)
+        return shown
+
+
+def _next(
+    before: State | None, event: str, given: dict[str, Any], uploads: Uploads
+) -> tuple[State, Any]:
+    """The state after an event, and a message."""
+    if event == "url" or before is None:
+        return from_link(given["url"])
+    if event in SETTINGS:
+        return after_setting(before, event, given[event]), ""
+    if event in CLOUDS:
+        return after_click(before, event, given[event]), ""
+    if event == "upload":
+        return _uploaded(before, given, uploads), ""
+    return after_button(before, event, str(given["label_text"] or "")), ""
+
+
+def _uploaded(before: State, given: dict[str, Any], uploads: Uploads) -> State:
+    if not given["upload"]:
+        return before
+    found = uploads.add(str(given["file"]), given["upload"])
+    values = {**before.as_values(), "table": found.key, "target": found.guess}
+    return State.from_values({**values, "marks": (), "row": 0})
+
+
+def _shown(
+    before: State | None, after: State, message: Any, outputs: dict[str, Any]
+) -> dict[str, Any]:
+    """What the page must change: everything at first, then what differs."""
+    found: dict[str, Any] = dict.fromkeys(outputs, no_update)
+    found["message"] = message
+    if after == before:
+        return found
+    changed = {
+        field.name
+        for field in fields(State)
+        if before is None or getattr(before, field.name) != getattr(after, field.name)
+    }
+    values = after.as_values()
+    found |= {name: values[name] for name in SETTINGS if name in changed}
+    return {**found, "state": values, "url": to_link(after)}
+
+
+def _add_view(
+    app: Dash,
+    view: Callable[[State], dict[str, Any] | None],
+    outputs: dict[str, tuple[str, str]] | None = None,
+) -> None:
+    """A part of the page that is a function of the state; None where it is not shown."""
+    places = outputs or views.OUTPUTS[view.__name__]
+
+    @app.callback(
+        output={name: Output(*place) for name, place in places.items()},
+        inputs=[Input("state", "data")],
+        prevent_initial_call=True,
+    )
+    def render(values: dict[str, Any]) -> dict[str, Any]:
+        shown = view(State.from_values(values))
+        return dict.fromkeys(places, no_update) | (shown or {})
+
+
+def _add_download(app: Dash, uploads: Uploads) -> None:
+    @app.callback(
+        Output("file", "data"),
+        Output("message", "children", allow_duplicate=True),
+        Input("download", "n_clicks"),
+        Kept("state", "data"),
+        prevent_initial_call=True,
+    )
+    def send(_: int, values: dict[str, Any]) -> tuple[Any, str]:
+        state = State.from_values(values)
+        try:
+            upload = uploads.get(state.table)
+            found, _warnings = labelled_table(upload, state.target, state.marks)
+            name, content = download(upload, found)
+        except ValueError as error:
+            return no_update, str(error)
+        return send_bytes(content, name), ""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on ``port``, or on the first free one after it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for candidate in range(port, min(port + _PORTS_TRIED, 2**16)):
+        waiting = socket.socket(family, socket.SOCK_STREAM)
+        waiting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            waiting.bind((host, candidate))
+        except OSError as error:
+            waiting.close()
+            if candidate == port and not _busy(error):
+                raise ValueError(
+                    f"{host} cannot be listened on: {error.strerror}."
+                ) from error
+            continue
+        waiting.listen(128)
+        return waiting
+    raise ValueError(f"no free port from {port} to {port + _PORTS_TRIED - 1} on {host}.")
+
+
+def _busy(error: OSError) -> bool:
+    import errno
+
+    return error.errno in (errno.EADDRINUSE, errno.EACCES)
+
+
+def server_on(waiting: socket.socket, host: str) -> BaseWSGIServer:
+    """The page served on a socket; on loopback only to those who ask for it by name."""
+    app = build_app()
+    if host in LOOPBACK:
+        # Else a page from elsewhere could have its own name point here, and read along.
+        app.server.config["TRUSTED_HOSTS"] = ["127.0.0.1", "localhost", "[::1]"]
+    port = waiting.getsockname()[1]
+    server = make_server(
+        host,
+        port,
+        app.server,
+        threaded=True,
+        fd=waiting.fileno(),
+        request_handler=_QuietHandler,
+    )
+    waiting.close()  # the server has a copy of it
+    return server
+
+
+class _QuietHandler(WSGIRequestHandler):
+    """Says nothing of requests: a click makes several."""
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Nothing."""
+
+
+def use_one_thread() -> None:
+    """In all of this process: clouds are small, and threads that wait for each other slow.
+
+    Beside other work on two cores, a click on 300 points takes ten times as long with two.
+    """
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+
+
+def serve(server: BaseWSGIServer, address: str, *, browser: bool) -> None:
+    """Until it is stopped; ``browser`` opens the page."""
+    use_one_thread()
+    if browser:
+        threading.Timer(0.5, webbrowser.open, [address]).start()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        return
+    finally:
+        server.server_close()

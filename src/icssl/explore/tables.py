@@ -1,0 +1,247 @@
+"""Tables that a person drops on the page: kept in memory, labelled, given back.
+
+Nothing that the page sends names a file: a table is known by the fingerprint of its bytes,
+and pandas reads it from a temporary folder that is gone afterwards.
+"""
+
+import base64
+import binascii
+import hashlib
+import warnings
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from icssl.classify import Labelling, label_rows
+from icssl.data.tables import LABEL_NAMES
+from icssl.tabular.cells import is_missing
+from icssl.tabular.files import LabelTable, default_output, read_table, write_table
+
+MOST_BYTES = 8 * 2**20
+MOST_ROWS = 5_000
+SUFFIXES = (".csv", ".parquet")
+_REMEMBERED = 4  # tables
+_MANY = 30  # different values: more are hardly classes
+_ASK_INSTEAD = "icssl classify FILE --target COLUMN, in a terminal, has no such limit."
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """A file as it was dropped.
+
+    Parameters
+    ----------
+    name : str
+        Its name, without any folder: for messages and the download, never opened.
+    content : bytes
+    columns : tuple of str
+    key : str
+        Fingerprint of name and content.
+    guess : str
+        The column that looks most like labels, or nothing.
+    """
+
+    name: str
+    content: bytes = field(repr=False)
+    columns: tuple[str, ...]
+    key: str
+    guess: str = ""
+
+
+class Uploads:
+    """The last few tables, by fingerprint."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Upload] = OrderedDict()
+
+    def add(self, name: str, contents: str) -> Upload:
+        """Check a file as the browser sends it, and keep it."""
+        upload = read_upload(name, contents)
+        self._kept[upload.key] = upload
+        while len(self._kept) > _REMEMBERED:
+            self._kept.popitem(last=False)
+        return upload
+
+    def get(self, key: str) -> Upload:
+        """A table that was added, or a ``ValueError`` that says to drop it again."""
+        if key not in self._kept:
+            raise ValueError(
+                "The table of this link is not on this page any more: drop the file again."
+            )
+        return self._kept[key]
+
+    def columns(self, key: str) -> list[str]:
+        """Of a table that was added; none of any other."""
+        return list(self._kept[key].columns) if key in self._kept else []
+
+
+def read_upload(name: str, contents: str) -> Upload:
+    """A file from ``data:...;base64,...``; what is no table of ours is refused."""
+    name = PurePath(name.replace("\\", "/")).name or "table"
+    suffix = PurePath(name).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(
+            f"{name} is no table that the page reads: drop a file that ends in "
+            f"{' or '.join(SUFFIXES)}."
+        )
+    content = _decoded(name, contents)
+    key = hashlib.sha256(name.encode() + b"\0" + content).hexdigest()[:16]
+    frame = _frame(Upload(name, content, (), key))
+    columns = tuple(str(column) for column in frame.columns)
+    if len(frame) > MOST_ROWS:
+        raise ValueError(
+            f"{name} has {len(frame):,} rows, and the page takes {MOST_ROWS:,}: drop "
+            f"fewer. {_ASK_INSTEAD}"
+        )
+    return Upload(name, content, columns, key, _likely_target(frame))
+
+
+def _decoded(name: str, contents: str) -> bytes:
+    _, _, encoded = contents.partition(",")
+    if len(encoded) * 3 // 4 > MOST_BYTES:
+        size, most = (number / 2**20 for number in (len(encoded) * 3 // 4, MOST_BYTES))
+        raise ValueError(
+            f"{name} has {size:.1f} MB, and the page takes {most:.0f} MB: drop a part of "
+            f"it. {_ASK_INSTEAD}"
+        )
+    try:
+        content = base64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{name} did not arrive whole: drop it again.") from error
+    if not content:
+        raise ValueError(f"{name} is empty: drop a file with a header and rows.")
+    return content
+
+
+def _frame(upload: Upload) -> Any:
+    """Every column, by way of the table's reader, whose errors name the place."""
+    with TemporaryDirectory() as folder:
+        path = _stored(upload, folder)
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("tables need pandas: pip install 'icssl[tables]'.") from error
+        try:
+            if path.suffix == ".parquet":
+                return pd.read_parquet(path)
+            return pd.read_csv(
+                path, encoding="utf-8-sig", index_col=False, low_memory=False
+            )
+        except (ValueError, OSError) as error:
+            raise ValueError(
+                f"{upload.name} cannot be read as a table: {_said(error, path, upload)}"
+            ) from error
+
+
+def labelled_table(
+    upload: Upload, target: str, marks: Sequence[tuple[int, str]]
+) -> tuple[Labelling, tuple[str, ...]]:
+    """What the classifier says, with labels that were given on the page; and warnings."""
+    return _labelled(_Key(upload), target, tuple(marks))
+
+
+class _Key:
+    """An upload that is equal to any other of the same fingerprint, for the memory."""
+
+    def __init__(self, upload: Upload) -> None:
+        self.upload = upload
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.upload.key == self.upload.key
+
+    def __hash__(self) -> int:
+        return hash(self.upload.key)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _labelled(
+    key: _Key, target: str, marks: tuple[tuple[int, str], ...]
+) -> tuple[Labelling, tuple[str, ...]]:
+    upload = key.upload
+    with TemporaryDirectory() as folder:
+        path = _stored(upload, folder)
+        try:
+            read = read_table(path, target)
+        except (ValueError, OSError) as error:
+            raise ValueError(_said(error, path, upload)) from error
+    table = replace(read, name=upload.name, target=_marked(read, marks))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            found = label_rows(table, device="cpu", suggestions=10)
+        except ValueError as error:
+            raise ValueError(f"{error} {_hint(target)}") from error
+    return found, tuple(str(warning.message) for warning in caught)
+
+
+def download(upload: Upload, found: Labelling) -> tuple[str, bytes]:
+    """The file with its new columns: its name and its bytes."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"out{PurePath(upload.name).suffix.lower()}"
+        write_table(found.table, found.columns, path)
+        return default_output(Path(upload.name)).name, path.read_bytes()
+
+
+def _stored(upload: Upload, folder: str) -> Path:
+    """The bytes in a file whose name is ours."""
+    path = Path(folder) / f"table{PurePath(upload.name).suffix.lower()}"
+    path.write_bytes(upload.content)
+    return path
+
+
+def _said(error: Exception, path: Path, upload: Upload) -> str:
+    """The message with the name that the person knows."""
+    return str(error).replace(str(path), upload.name).rstrip(".") + "."
+
+
+def _hint(target: str) -> str:
+    return (
+        f"Is {target!r} the column of labels? It needs two different ones at least, and "
+        "empty cells for the rows to label."
+    )
+
+
+def _marked(table: LabelTable, marks: tuple[tuple[int, str], ...]) -> ndarray:
+    """The target with the page's labels, as cells of the same kind as its own."""
+    target = np.array(table.target, dtype=object)
+    example = next((cell for cell in target if not is_missing(cell) and cell != -1), "")
+    for row, label in marks:
+        if not row < len(target):
+            raise ValueError(f"row {row} is not in the table: it has {len(target)}.")
+        target[row] = _like(example, label)
+    return target
+
+
+def _like(example: Any, label: str) -> Any:
+    """``label`` as a number or a truth value where the others are."""
+    if isinstance(example, (bool, np.bool_)):
+        if label.lower() not in ("true", "false"):
+            raise ValueError(f"labels of this column are true and false, got {label!r}.")
+        return label.lower() == "true"
+    if isinstance(example, (int, float, np.integer, np.floating)):
+        try:
+            return float(label)
+        except ValueError as error:
+            raise ValueError(
+                f"labels of this column are whole numbers, got {label!r}."
+            ) from error
+    return label
+
+
+def _likely_target(frame: Any) -> str:
+    """A column called like labels, else one with few values that some rows lack."""
+    names = [str(column) for column in frame.columns]
+    for wanted in LABEL_NAMES:
+        if wanted in names:
+            return wanted
+    for name, (_, column) in zip(names, frame.items(), strict=True):
+        if column.isna().any() and 2 <= column.nunique() <= _MANY:
+            return name
+    return ""

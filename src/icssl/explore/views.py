@@ -1,0 +1,421 @@
+"""What the page shows, as functions of the state."""
+
+import base64
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from dash import html
+from numpy import ndarray
+from PIL import Image
+
+from icssl.classify import CLASS_HEADER, Labelling, class_rows, summary_lines
+from icssl.classify_report import least_certain, row_table
+from icssl.errors import check_choice
+from icssl.explore import figures
+from icssl.explore.events import cloud_of
+from icssl.explore.figures import Figure, class_name
+from icssl.explore.inside import MOST_SHOWN, Layer, Opened, open_model
+from icssl.explore.layout import table
+from icssl.explore.play import (
+    ALL_VIEWS_ROWS,
+    Answer,
+    Reason,
+    answer,
+    drawable,
+    flat_or_solid,
+    reasons,
+)
+from icssl.explore.sources import Cloud
+from icssl.explore.state import RIVALS, TABS, TRUE_CLASS, State
+from icssl.explore.tables import Upload, Uploads, labelled_table
+
+Shown = dict[str, Any]
+
+OUTPUTS: dict[str, dict[str, tuple[str, str]]] = {
+    "frame": {
+        "theme": ("page", "className"),
+        "brushes": ("brush", "options"),
+        "controls": ("cloud-controls", "hidden"),
+        **{tab: (f"panel-{tab}", "hidden") for tab in TABS},
+    },
+    "play": {
+        "cloud": ("play_cloud", "figure"),
+        "rival": ("rival-cloud", "figure"),
+        "title": ("rival-title", "children"),
+        "note": ("play-note", "children"),
+        "scores": ("play-scores", "children"),
+    },
+    "inside": {
+        "cloud": ("inside_cloud", "figure"),
+        "angles": ("inside-angles", "figure"),
+        "title": ("inside-title", "children"),
+        "note": ("inside-note", "children"),
+        "last": ("layer", "max"),
+        "marks": ("layer", "marks"),
+    },
+    "why": {
+        "cloud": ("why_cloud", "figure"),
+        "bars": ("why-bars", "figure"),
+        "title": ("why-title", "children"),
+        "note": ("why-note", "children"),
+        "table": ("why-table", "children"),
+    },
+}
+"""Of every view: what it gives, and where on the page that goes."""
+
+DATA_OUTPUTS = {
+    "cloud": ("data_cloud", "figure"),
+    "note": ("data-note", "children"),
+    "tables": ("data-tables", "children"),
+    "known": ("known-labels", "children"),
+    "controls": ("data-controls", "hidden"),
+    "picture": ("data-picture", "hidden"),
+}
+
+_EMPTY: Figure = {
+    "data": [],
+    "layout": {
+        "xaxis": {"visible": False},
+        "yaxis": {"visible": False},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+    },
+}
+
+
+def frame(state: State) -> Shown:
+    """The page around: theme, tabs, and the classes that a click can give."""
+    names = cloud_of(state).classes
+    true = {"label": "the true one", "value": TRUE_CLASS}
+    others = [
+        {"label": class_name(code, names), "value": code}
+        for code in range(max(state.classes, len(names)))
+    ]
+    return {
+        "theme": f"page theme-{state.theme}",
+        "brushes": [true, *others],
+        "controls": state.tab == "data",
+        **{tab: tab != state.tab for tab in TABS},
+    }
+
+
+def play(state: State) -> Shown | None:
+    """The cloud as the classifier sees it, a rival beside it, and their scores."""
+    if state.tab != "play":
+        return None
+    cloud, points = cloud_of(state), flat_or_solid(cloud_of(state))
+    found = answer(cloud, state.labels)
+    about = _drawing(state, points)
+    if found is None:
+        given = _given(state, cloud)
+        both = figures.cloud_figure(points, np.full(len(points), -1), given, **about)
+        note = "Label points of two classes at least: then the others are predicted."
+        nothing = {"title": figures.rival_title(state.rival), "scores": ""}
+        return {"cloud": both, "rival": both, "note": note, **nothing}
+    beside = figures.rival_codes(found, state.rival, cloud.y)
+    return {
+        "cloud": _coloured(state, cloud, found, points),
+        "rival": figures.cloud_figure(points, beside, found.given, cloud.classes, **about),
+        "title": figures.rival_title(state.rival),
+        "note": [_about_point(state, cloud, found), *_limits(cloud)],
+        "scores": _scores(cloud, found),
+    }
+
+
+def inside(state: State) -> Shown | None:
+    """One layer of the paper's model, and the angles of all layers."""
+    if state.tab != "inside":
+        return None
+    cloud = cloud_of(state)
+    try:
+        opened = {w: open_model(w, cloud, state.labels) for w in ("trained", "constructed")}
+    except ValueError as error:
+        empty = {"cloud": _EMPTY, "angles": _EMPTY, "title": "", "note": str(error)}
+        return {**empty, "last": 1, "marks": {}}
+    here = opened[state.weights]
+    layer = here.layers[min(state.layer, len(here.layers) - 1)]
+    number = layer.number if layer.stage == "eigenmap" else None
+    return {
+        "cloud": _layer_figure(state, cloud, here, layer),
+        "angles": figures.angle_figure(opened, number),
+        "title": f"{layer.stage.capitalize()}: {layer.name}",
+        "note": _about_layer(state, cloud, here, layer),
+        "last": len(here.layers) - 1,
+        "marks": _stage_marks(here.layers),
+    }
+
+
+def why(state: State) -> Shown | None:
+    """What each labelled point adds to the logits of the selected point."""
+    if state.tab != "why":
+        return None
+    cloud, points = cloud_of(state), flat_or_solid(cloud_of(state))
+    found = answer(cloud, state.labels)
+    if found is None:
+        text = "Label points of two classes at least, on the page Play."
+        empty = {"cloud": _EMPTY, "bars": _EMPTY, "title": "", "table": ""}
+        return {**empty, "note": text}
+    point = _point(state, cloud)
+    each = reasons(found, point)
+    name = class_name(each[0].code, cloud.classes)
+    about = _drawing(state, points)
+    return {
+        "cloud": figures.reason_cloud(points, each[0], found.given, **about),
+        "bars": figures.reason_figure(each[0], found.given, cloud.classes),
+        "title": f"Logit of {name!r} at point {point}",
+        "note": [_about_reason(point, each[0], name, found), *_picture(cloud, point)],
+        "table": _reason_table(cloud, found, each),
+    }
+
+
+def data(state: State, uploads: Uploads) -> Shown | None:
+    """An uploaded table: its rows in the embedding, the doubtful ones, what to label."""
+    if state.tab != "data":
+        return None
+    nothing: Shown = {"cloud": _EMPTY, "tables": "", "known": []}
+    nothing |= {"controls": True, "picture": True}
+    if not state.table:
+        return {**nothing, "note": ""}
+    try:
+        upload = uploads.get(state.table)
+    except ValueError as error:
+        return {**nothing, "note": str(error)}
+    nothing["controls"] = False
+    if not state.target:
+        text = f"{upload.name} was read. Choose its column of labels."
+        return {**nothing, "note": text}
+    try:
+        return {**nothing, **_labelled(state, upload)}
+    except ValueError as error:
+        return {**nothing, "note": str(error)}
+
+
+def _labelled(state: State, upload: Upload) -> Shown:
+    check_choice("column of labels", state.target, upload.columns)
+    found, warned = labelled_table(upload, state.target, state.marks)
+    points = drawable(found.embedding)
+    names = [str(name) for name in found.classes]
+    row = min(state.row, len(points) - 1)
+    figure = figures.cloud_figure(
+        points, found.codes, found.given, names, selected=row, revision=upload.key
+    )
+    lines = [*summary_lines(found), *warned, _about_row(found, row)]
+    if state.marks:
+        lines.append(f"{len(state.marks)} of the labels were given on this page.")
+    return {
+        "cloud": figure,
+        "note": [html.P(line) for line in lines],
+        "tables": [
+            table(CLASS_HEADER, class_rows(found), "Classes"),
+            *_row_tables(found),
+        ],
+        "known": [html.Option(value=name) for name in names],
+        "picture": False,
+    }
+
+
+def _row_tables(found: Labelling) -> list[Any]:
+    if not len(found.unlabelled):
+        return []
+    titles = {
+        "What to label next, the best first": found.suggested,
+        "The least certain rows": least_certain(found),
+    }
+    return [table(*row_table(found, rows), caption=title) for title, rows in titles.items()]
+
+
+def _about_row(found: Labelling, row: int) -> str:
+    given = "has the label" if found.given[row] >= 0 else "is likeliest"
+    return (
+        f"Row {row} {given} {str(found.labels[row])!r}, probability "
+        f"{found.probability[row]:.3f}, reach {found.reach[row]:.3g}."
+    )
+
+
+def _point(state: State, cloud: Cloud) -> int:
+    return min(state.point, len(cloud.y) - 1)
+
+
+def _drawing(state: State, points: ndarray) -> dict[str, Any]:
+    """What all pictures of a cloud share; a new cloud is a new view of it."""
+    key = f"{state.source} {state.n} {state.noise} {state.seed}"
+    return {"selected": min(state.point, len(points) - 1), "revision": key}
+
+
+def _given(state: State, cloud: Cloud) -> ndarray:
+    given = np.full(len(cloud.y), -1)
+    for point, code in state.labels:
+        if point < len(given):
+            given[point] = code
+    return given
+
+
+def _coloured(state: State, cloud: Cloud, found: Answer, points: ndarray) -> Figure:
+    about = _drawing(state, points)
+    if state.colouring == "class":
+        return figures.cloud_figure(
+            points, found.predicted, found.given, cloud.classes, **about
+        )
+    values = found.reach if state.colouring == "reach" else found.probability
+    return figures.value_figure(
+        points,
+        values,
+        found.given,
+        cloud.classes,
+        title=state.colouring,
+        top=1.0,
+        **about,
+    )
+
+
+def _about_point(state: State, cloud: Cloud, found: Answer) -> Any:
+    point = _point(state, cloud)
+    name = class_name(int(found.predicted[point]), cloud.classes)
+    verb = "has the label" if found.given[point] >= 0 else "is predicted"
+    truth = class_name(int(cloud.y[point]), cloud.classes)
+    text = (
+        f"Point {point} {verb} {name!r}, probability {found.probability[point]:.3f}, reach "
+        f"{found.reach[point]:.3f}; in truth {truth!r}."
+    )
+    return html.P([text, *_picture(cloud, point)])
+
+
+def _limits(cloud: Cloud) -> list[Any]:
+    """What the page does otherwise than a person may think."""
+    notes = []
+    if cloud.x.shape[1] > 3:
+        notes.append(
+            f"{cloud.x.shape[1]:,} columns: drawn are two principal coordinates of the "
+            "classifier's embedding; points far from all others are drawn nearer."
+        )
+    if len(cloud.y) > ALL_VIEWS_ROWS:
+        notes.append(
+            f"Above {ALL_VIEWS_ROWS} points the page reads the cloud in one view instead "
+            "of five, so that a click is answered soon."
+        )
+    if len(cloud.y) < cloud.key[1]:
+        notes.append(f"The table has {len(cloud.y):,} rows: all are shown.")
+    return [html.P(note, className="small") for note in notes]
+
+
+def _scores(cloud: Cloud, found: Answer) -> Any:
+    each = {"ICSSL": found.predicted}
+    each |= {RIVALS[name]: codes for name, codes in found.rivals.items()}
+    rows = [(name, f"{found.accuracy(codes, cloud.y):.3f}") for name, codes in each.items()]
+    labels, others = len(found.labelled), int((found.given < 0).sum())
+    caption = f"Share right of {others:,} points without a label, from {labels} labels"
+    return table(("method", "accuracy"), rows, caption)
+
+
+def _layer_figure(state: State, cloud: Cloud, here: Opened, layer: Layer) -> Figure:
+    points = flat_or_solid(cloud)[here.shown]
+    given, point = _given(state, cloud)[here.shown], _seat(state, here)
+    revision = f"{layer.stage} {_drawing(state, points)['revision']}"
+    about: dict[str, Any] = {"selected": point, "revision": revision}
+    if layer.stage == "walks":
+        made = figures.value_figure(
+            points, layer.value[point], given, cloud.classes, title="attention", **about
+        )
+    elif layer.stage == "eigenmap":
+        codes = cloud.y[here.shown]
+        features = figures.feature_points(layer)
+        about["revision"] = f"{layer.name} {about['revision']}"
+        made = figures.cloud_figure(features, codes, given, cloud.classes, **about)
+        made["layout"]["yaxis"].pop("scaleanchor")  # features have scales of their own
+    else:
+        codes = here.classes[layer.value.argmax(axis=1)]
+        made = figures.cloud_figure(points, codes, given, cloud.classes, **about)
+    return _numbered(made, here.shown)
+
+
+def _numbered(figure: Figure, shown: ndarray) -> Figure:
+    """With the numbers that points have in the whole cloud."""
+    for trace in figure["data"]:
+        trace["customdata"] = [int(shown[row]) for row in trace["customdata"]]
+    return figure
+
+
+def _seat(state: State, here: Opened) -> int:
+    """The place among the shown points of the selected one, or of the nearest number."""
+    return int(np.abs(here.shown - state.point).argmin())
+
+
+def _about_layer(state: State, cloud: Cloud, here: Opened, layer: Layer) -> list[Any]:
+    seat = _seat(state, here)
+    point = int(here.shown[seat])
+    if layer.stage == "walks":
+        most = np.argsort(-layer.value[seat], kind="stable")[:5]
+        listed = ", ".join(f"{here.shown[i]} ({layer.value[seat, i]:.3f})" for i in most)
+        text = f"Point {point} attends most to {listed}; the mean over heads."
+    elif layer.stage == "eigenmap":
+        place = here.eigenmap_layers.index(layer)
+        text = (
+            "Two of the four features that every point has by now, in the colours of the "
+            f"true classes. Largest angle to true eigenvectors {here.to_truth[place]:.2f} "
+            f"rad, to those of the model's own operator {here.to_operator[place]:.2f} rad; "
+            "a right angle is 1.57."
+        )
+    else:
+        codes = here.classes[layer.value.argmax(axis=1)]
+        others = _given(state, cloud)[here.shown] < 0
+        right = float((codes == cloud.y[here.shown])[others].mean())
+        logits = ", ".join(
+            f"{class_name(int(code), cloud.classes)} {value:+.2f}"
+            for code, value in zip(here.classes, layer.value[seat], strict=True)
+        )
+        text = (
+            f"Logits of point {point}: {logits}. Right so far: {right:.3f} of the points."
+        )
+    small = []
+    if len(here.shown) < len(cloud.y):
+        small = [html.P(f"{MOST_SHOWN} of the points take part.", className="small")]
+    return [html.P(text), *small]
+
+
+def _stage_marks(layers: Sequence[Layer]) -> dict[str, str]:
+    """The middle of each stage on the slider, where there is room for its name."""
+    places: dict[str, list[int]] = {}
+    for place, layer in enumerate(layers):
+        places.setdefault(layer.stage, []).append(place)
+    return {str(each[len(each) // 2]): stage for stage, each in places.items()}
+
+
+def _about_reason(point: int, reason: Reason, name: str, found: Answer) -> Any:
+    total = f"{sum(reason.parts):+.3f} from {len(reason.parts)} labelled points"
+    text = (
+        f"Point {point}: {total} and {reason.base:+.3f} without any make the logit "
+        f"{reason.logit:+.3f} of {name!r}, probability {reason.probability:.3f}."
+    )
+    if found.given[point] >= 0:
+        text += " It has a label itself, and keeps that whatever these say."
+    return html.P(text)
+
+
+def _reason_table(cloud: Cloud, found: Answer, each: Sequence[Reason]) -> Any:
+    names = [class_name(reason.code, cloud.classes) for reason in each]
+    rows = [
+        (
+            f"point {row} ({class_name(int(found.given[row]), cloud.classes)})",
+            *(f"{reason.parts[i]:+.4f}" for reason in each),
+        )
+        for i, row in enumerate(each[0].labelled)
+    ]
+    ends = {"base": "base", "logit (their sum)": "logit"}
+    for title, name in ends.items():
+        rows.append((title, *(f"{getattr(reason, name):+.4f}" for reason in each)))
+    rows.append(("probability", *(f"{reason.probability:.4f}" for reason in each)))
+    return table(("labelled point", *names), rows, "All contributions, to every class")
+
+
+def _picture(cloud: Cloud, point: int) -> list[Any]:
+    """What the point looks like, where it is a picture."""
+    if cloud.pictures is None:
+        return []
+    pixels = (255 * cloud.pictures[point].clip(0, 1)).astype(np.uint8)
+    buffer = BytesIO()
+    Image.fromarray(pixels).resize((64, 64), Image.Resampling.NEAREST).save(buffer, "png")
+    encoded = base64.b64encode(buffer.getvalue()).decode()
+    source = f"data:image/png;base64,{encoded}"
+    return [html.Img(src=source, alt=f"picture of point {point}", className="picture")]

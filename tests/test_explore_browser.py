@@ -1,0 +1,413 @@
+"""``icssl explore`` in a real browser, as a person uses it.
+
+Set ``ICSSL_SCREENSHOTS`` to a folder to keep a picture of every step.
+"""
+
+import os
+import re
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from sklearn.datasets import load_iris
+
+pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
+pytest.importorskip("selenium", reason="selenium is not installed: pip install selenium")
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from icssl.explore.app import listen, server_on
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+
+pytestmark = pytest.mark.skipif(
+    not (BROWSER and DRIVER),
+    reason="no browser: install chromium and chromedriver (Debian: chromium-driver)",
+)
+PATIENCE = 30  # seconds until an answer counts as missing; a busy machine is slow
+
+
+@pytest.fixture(scope="module")
+def address():
+    waiting = listen("127.0.0.1", 8150)
+    port = waiting.getsockname()[1]
+    server = server_on(waiting, "127.0.0.1")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def downloads(tmp_path_factory):
+    return tmp_path_factory.mktemp("downloads")
+
+
+@pytest.fixture(scope="module")
+def browser(downloads):
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--enable-unsafe-swiftshader",  # scenes without a graphics card
+        "--force-device-scale-factor=1",
+        "--hide-scrollbars",
+    ):
+        options.add_argument(argument)
+    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_window_size(1280, 1250)
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """The page and what a person does on it."""
+
+    def __init__(self, browser, address):
+        self.browser, self.address = browser, address
+
+    def open(self, link=""):
+        self.browser.get("about:blank")
+        self.browser.get(self.address + link)
+        self.until(lambda: self.browser.current_url.startswith(self.address))
+        return self
+
+    def until(self, condition):
+        """Wait for something to become true, and give it."""
+        wait = WebDriverWait(self.browser, PATIENCE, poll_frequency=0.05)
+        return wait.until(lambda _: _quietly(condition))
+
+    def find(self, css):
+        return self.browser.find_element(By.CSS_SELECTOR, css)
+
+    def text(self, css):
+        return self.find(css).text
+
+    def says(self, css, *words):
+        return self.until(lambda: all(word in self.text(css) for word in words))
+
+    def press(self, name):
+        self.find(f"#{name}").click()
+
+    def choose(self, name, text):
+        """A radio button by its words."""
+        path = f"//*[@id='{name}']//label[normalize-space()='{text}']"
+        self.browser.find_element(By.XPATH, path).click()
+
+    def type(self, name, value):
+        field = self.find(f"#{name}")
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(str(value), Keys.ENTER)
+
+    def drawn(self, graph):
+        """Points that plotly has drawn, by class of trace."""
+        return self.browser.execute_script(
+            "const g = document.querySelector(arguments[0] + ' .js-plotly-plot');"
+            "return g && g.data ? g.data.map(t => [t.name, t.x ? t.x.length : 0]) : [];",
+            f"#{graph}",
+        )
+
+    def click_point(self, graph, point):
+        """Click a point where it is drawn, as a mouse does."""
+        where = self.until(lambda: self._place(graph, point))
+        plot = self.find(f"#{graph} .nsewdrag")
+        size = plot.size
+        x, y = where[0] - size["width"] / 2, where[1] - size["height"] / 2
+        chain = ActionChains(self.browser)
+        chain.move_to_element_with_offset(plot, int(x) + 3, int(y)).pause(0.1)
+        chain.move_to_element_with_offset(plot, round(x), round(y)).pause(0.15)
+        chain.click().perform()
+
+    def click_solid_point(self, canvas):
+        """Go across a scene until a point is under the mouse, and click that."""
+        distance = (
+            "const g = document.querySelector('#play_cloud .js-plotly-plot');"
+            "const s = g._fullLayout.scene._scene.glplot.selection;"
+            "return s && s.object ? s.distance : 99;"
+        )
+        for step in range(-100, 100, 3):
+            chain = ActionChains(self.browser)
+            chain.move_to_element_with_offset(canvas, step, 70).pause(0.06).perform()
+            if self.browser.execute_script(distance) < 4:
+                # As long as a finger does: the scene looks once a frame.
+                ActionChains(self.browser).click_and_hold().pause(0.15).release().perform()
+                return
+
+    def _place(self, graph, point):
+        """In the pixels of a flat plot."""
+        return self.browser.execute_script(
+            "const g = document.querySelector(arguments[0] + ' .js-plotly-plot');"
+            "if (!g || !g._fullLayout) return null;"
+            "const [x, y] = [g._fullLayout.xaxis, g._fullLayout.yaxis];"
+            "for (const t of g.data) { const i = t.customdata.indexOf(arguments[1]);"
+            "if (i >= 0) return [x.d2p(t.x[i]), y.d2p(t.y[i])]; } return null;",
+            f"#{graph}",
+            point,
+        )
+
+    def keep(self, name):
+        """A picture of the page as it is."""
+        folder = os.environ.get("ICSSL_SCREENSHOTS")
+        if folder:
+            time.sleep(0.5)  # plots glide into place
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self.browser.save_screenshot(str(Path(folder) / f"{name}.png"))
+
+    def wide(self):
+        return self.browser.execute_script(
+            "return document.documentElement.scrollWidth - window.innerWidth;"
+        )
+
+
+def _quietly(condition):
+    from selenium.common.exceptions import WebDriverException
+
+    try:
+        return condition()
+    except WebDriverException:
+        return False
+
+
+@pytest.fixture
+def page(browser, address):
+    browser.set_window_size(1280, 1250)
+    browser.get_log("browser")
+    yield Page(browser, address)
+    wrong = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not wrong, wrong
+
+
+def test_a_source_is_drawn_and_clicked_labels_change_predictions(page):
+    page.open()
+    page.says("#play-scores", "from 2 labels", "ICSSL", "Label spreading", "SVC")
+    before = page.drawn("play_cloud")
+    assert [name for name, _ in before][:2] == ["upper", "lower"]
+    page.keep("play")
+    page.choose("brush", "upper")
+    # A point of the lower moon, far from its label, gets the wrong class on purpose.
+    page.click_point("play_cloud", 20)
+    page.says("#play-scores", "from 3 labels")
+    page.says("#play-note", "Point 20 has the label 'upper'", "in truth 'lower'")
+    page.until(lambda: page.drawn("play_cloud") != before)
+    assert dict(page.drawn("play_cloud"))["upper"] != dict(before)["upper"]
+    assert "labels=20:0,150:1,173:0" in page.browser.current_url
+    page.keep("play-labelled")
+    page.click_point("play_cloud", 20)  # again: the label is taken away
+    page.says("#play-scores", "from 2 labels")
+    assert page.drawn("play_cloud") == before
+
+
+def test_any_number_of_classes_probability_and_reach(page):
+    page.open()
+    page.says("#play-scores", "from 2 labels")
+    page.press("new_class")
+    page.until(lambda: "C" in page.text("#brush"))
+    page.click_point("play_cloud", 12)
+    page.says("#play-note", "Point 12 has the label 'C'")
+    page.choose("colouring", "probability")
+    page.until(lambda: page.drawn("play_cloud")[0] == ["probability", 200])
+    page.choose("colouring", "reach")
+    page.until(lambda: page.drawn("play_cloud")[0] == ["reach", 200])
+    page.keep("play-reach")
+    page.choose("rival", "SVC")
+    page.says("#rival-title", "SVC")
+
+
+def test_solid_clouds_and_the_dark_theme(page):
+    page.open("?source=sphere&n=300&theme=dark&labels=4:0,20:1,77:1,130:0")
+    page.says("#play-scores", "from 4 labels")
+    canvas = page.until(lambda: page.find("#play_cloud canvas"))
+    assert canvas.size["width"] > 300
+    page.keep("play-dark")
+    page.click_solid_point(canvas)
+    page.says("#play-scores", "from 5 labels")
+    colour = page.find("#page").value_of_css_property("background-color")
+    assert colour == "rgba(22, 24, 27, 1)"
+
+
+def test_the_theme_is_that_of_the_system_unless_chosen(page):
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+
+    def background():
+        return page.find("#page").value_of_css_property("background-color")
+
+    try:
+        page.open("?tab=why")
+        page.until(lambda: background() == "rgba(22, 24, 27, 1)")
+        page.choose("theme", "light")
+        page.until(lambda: background() == "rgba(255, 255, 255, 1)")
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_the_slider_walks_through_the_layers(page):
+    page.open("?tab=inside&point=20")
+    page.says("#inside-title", "Walks: walk 1 of 8")
+    page.says("#inside-note", "Point 20 attends most to")
+    page.keep("inside-walks")
+    thumb = page.find("#layer [role=slider]")
+    for _ in range(8):
+        thumb.send_keys(Keys.ARROW_RIGHT)
+    page.says("#inside-title", "Eigenmap: layer 1 of 16")
+    page.says("#inside-note", "Largest angle to true eigenvectors")
+    thumb.send_keys(Keys.END)
+    page.says("#inside-title", "Descent: step 4 of 4")
+    page.says("#inside-note", "Logits of point 20")
+    page.keep("inside-descent")
+    page.choose("weights", "constructed by the lemmas")
+    page.says("#inside-title", "Walks: walk 1 of 1")
+    for _ in range(12):
+        thumb.send_keys(Keys.ARROW_RIGHT)
+    page.says("#inside-title", "Eigenmap:", "of 2,000")
+    page.keep("inside-eigenmap")
+
+
+def test_a_selected_point_shows_what_each_label_contributes(page):
+    page.open("?tab=why&labels=16:0,20:1,150:1,173:0")
+    page.says("#why-table", "logit (their sum)")
+    page.click_point("why_cloud", 33)
+    page.says("#why-title", "at point 33")
+    rows = page.until(lambda: _cells(page.find("#why-table table")))
+    sums = [sum(float(row[c]) for row in rows[:-2]) for c in (1, 2)]
+    assert sums == pytest.approx([float(cell) for cell in rows[-2][1:]], abs=1e-3)
+    assert "point=33" in page.browser.current_url
+    page.keep("why")
+
+
+def _cells(table):
+    rows = table.find_elements(By.CSS_SELECTOR, "tbody tr")
+    return [[c.text for c in row.find_elements(By.TAG_NAME, "td")] for row in rows]
+
+
+@pytest.fixture
+def flowers(tmp_path):
+    """Iris with two labels a class, as a person has it."""
+    iris = load_iris(as_frame=True)
+    frame = iris.data.copy()
+    names = iris.target_names[iris.target]
+    frame["species"] = [name if i % 50 in (3, 30) else "" for i, name in enumerate(names)]
+    path = tmp_path / "flowers.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_a_table_is_labelled_marked_and_downloaded(page, flowers, downloads):
+    page.open("?tab=data")
+    upload = page.until(lambda: page.find("#upload input[type=file]"))
+    upload.send_keys(str(flowers))
+    page.says("#data-note", "flowers.csv: 150 rows, 6 labelled", "3 classes")
+    page.says("#data-tables", "What to label next", "The least certain rows")
+    page.keep("data")
+    assert "species" in page.text("#target")
+    page.click_point("data_cloud", 101)
+    page.until(lambda: "row=" in page.browser.current_url)
+    row = int(re.search(r"row=(\d+)", page.browser.current_url)[1])
+    page.says("#data-note", f"Row {row} is likeliest")
+    page.find("#mark-label").send_keys("virginica")
+    page.press("mark")
+    page.says("#data-note", "7 labelled", "1 of the labels were given on this page")
+    page.press("download")
+    written = downloads / "flowers-labelled.csv"
+    page.until(written.exists)
+    labelled = pd.read_csv(written)
+    assert len(labelled) == 150
+    assert labelled.loc[row, "label"] == "virginica"
+    assert labelled["label"].notna().all()
+    assert {"probability", "reach"} <= set(labelled)
+
+
+def test_bad_files_are_explained_and_the_page_lives_on(page, tmp_path, flowers):
+    page.open("?tab=data")
+    upload = page.until(lambda: page.find("#upload input[type=file]"))
+    bad = {
+        "notes.txt": (b"hello", "drop a file that ends in .csv or .parquet"),
+        "torn.parquet": (b"PAR1 and nothing", "cannot be read as a table"),
+        "picture.csv": (b"\x89PNG\r\n\xff\xfe", "cannot be read as a table"),
+        "large.csv": (b"x,y\n" * (3 * 2**20), "the page takes 8 MB"),
+    }
+    for name, (content, words) in bad.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        upload.send_keys(str(path))
+        page.says("#message", name, words)
+    page.keep("data-bad-file")
+    one = tmp_path / "one.csv"
+    one.write_text("a,label\n" + "1,yes\n2,\n3,\n" * 5)
+    upload.send_keys(str(one))
+    page.says("#data-note", "one class only, 'yes'", "Is 'label' the column of labels?")
+    upload.send_keys(str(flowers))
+    page.says("#data-note", "flowers.csv: 150 rows")
+    assert page.text("#message") == ""
+
+
+def test_a_narrow_window(page):
+    # Chromium's own windows may not be so narrow: the view is.
+    page.browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 400, "height": 1700, "deviceScaleFactor": 1, "mobile": False},
+    )
+    try:
+        page.open()
+        page.says("#play-scores", "from 2 labels")
+        assert page.wide() <= 0
+        page.keep("narrow-play")
+        for tab in ("inside", "why", "data"):
+            page.open(f"?tab={tab}")
+            page.until(lambda tab=tab: page.find(f"#panel-{tab}").is_displayed())
+            assert page.wide() <= 0
+        page.open("?tab=why&point=20")
+        page.says("#why-table", "probability")
+        page.keep("narrow-why")
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_keyboard_is_enough(page):
+    page.open()
+    page.says("#play-scores", "from 2 labels")
+    page.type("point", 20)
+    page.says("#play-note", "Point 20")
+    page.find("#label").send_keys(Keys.ENTER)
+    page.says("#play-scores", "from 3 labels")
+    page.find("#suggest").send_keys(Keys.ENTER)
+    page.until(lambda: "Point 20 " not in page.text("#play-note"))
+    page.find("#tab input:checked").send_keys(Keys.ARROW_RIGHT)
+    page.until(lambda: page.find("#panel-inside").is_displayed())
+    assert "tab=inside" in page.browser.current_url
+
+
+def test_a_link_opens_its_state_and_a_wrong_one_says_so(page):
+    page.open("?source=wine&n=178&labels=3:0,9:1,40:2&tab=why&point=7")
+    page.says("#why-title", "at point 7")
+    page.open("?source=donut&n=100")
+    page.says("#message", "unknown source 'donut'", "'torus'")
+    page.says("#play-scores", "from 2 labels")
+    page.open("?seed=abc&n=50&labels=1:0,2:1")
+    page.says("#message", "seed=abc")
+    page.says("#play-scores", "48 points")
+
+
+def test_nothing_is_fetched_from_elsewhere(page):
+    page.open()
+    page.says("#play-scores", "from 2 labels")
+    fetched = page.browser.execute_script(
+        "return performance.getEntriesByType('resource').map(e => e.name);"
+    )
+    assert len(fetched) > 5
+    assert all(name.startswith((page.address, "data:", "blob:")) for name in fetched)
