@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 _READERS, _OTHERS, _WARPS, _STAGES = 64, 64, 4, 3
+_ADDED = 2**14  # others whose sum the tensor cores make
 _RAISED = 14.0  # exponent of two that weights are raised by, within float16
 _LARGEST_HALF = 3e4
 _LEAST = 1e-5  # sum of weights that float16 still resolves
@@ -160,28 +161,37 @@ def _read_fast(
     y[:, o:, 0] = -_LARGEST_HALF  # nobody: the first column of readers is one
     largest = value.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
     value = _filled(value / largest, o, _OTHERS)
-    rows, columns, width = x.shape[1], y.shape[1], value.shape[-1]
-    result = value.new_empty(b, rows, width)
+    result = x.new_zeros(b, x.shape[1], value.shape[-1])
+    # Tensor cores cut digits off whenever they add: long sums are made here.
+    for some, held in zip(y.split(_ADDED, dim=1), value.split(_ADDED, dim=1), strict=True):
+        result += _sums_of(x, some.contiguous(), held.contiguous(), lowest + _RAISED)
+    found = result[:, :r, :v] * (largest * (-lowest - _RAISED).exp2()[:, None, None])
+    softmax = readers.level is None and others.level is None
+    if softmax and float(found[..., -1].amin()) < _LEAST:
+        return None
+    return found, torch.zeros_like(found[..., 0])
+
+
+def _sums_of(x: Tensor, y: Tensor, value: Tensor, raised: Tensor) -> Tensor:
+    """Values times ``exp2`` of products of rows, raised by so much."""
+    (b, rows, wide), (_, columns, width) = x.shape, value.shape
+    result = x.new_empty(b, rows, width)
     _fast_kernel[(rows // _READERS, b)](
         *_halves(x),
         *_halves(y),
         *_halves(value),
-        lowest + _RAISED,
+        raised,
         result,
         rows,
         columns,
-        x.shape[-1],
+        wide,
         width,
         _READERS,
         _OTHERS,
         num_warps=_WARPS,
         num_stages=_STAGES,
     )
-    found = result[:, :r, :v] * (largest * (-lowest - _RAISED).exp2()[:, None, None])
-    softmax = readers.level is None and others.level is None
-    if softmax and float(found[..., -1].amin()) < _LEAST:
-        return None
-    return found, torch.zeros_like(found[..., 0])
+    return result
 
 
 def _halves(rows: Tensor) -> tuple[Tensor, Tensor]:
