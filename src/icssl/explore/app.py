@@ -231,7 +231,7 @@ class _QuietHandler(WSGIRequestHandler):
 def use_one_thread() -> None:
     """In all of this process: clouds are small, and threads that wait for each other slow.
 
-    Beside other work on two cores, a click on 300 points takes ten times as long with two.
+    Beside other work on two cores, two threads wait for each other and take longer.
     """
     torch.set_num_threads(1)
     threadpool_limits(1)
