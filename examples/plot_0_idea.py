@@ -35,8 +35,8 @@ episode = Episode.single(x, y, labelled)
 # ---------------------------------------
 #
 # 2,000 power iterations are a deep model, and still too few for the exact eigenvectors of
-# this cloud: those take tens of thousands, as :doc:`plot_7_inside` shows. A trained
-# model has a handful of layers.
+# this cloud: those take tens of thousands (:doc:`/LOG`). A trained model has a handful of
+# layers.
 
 config = ModelConfig.constructed(k=3, iterations=2_000, steps=20, step_size=3.0)
 model = ICSSLTransformer(config)
@@ -50,9 +50,8 @@ guess = trace["logits"][0].argmax(dim=-1).numpy()
 # Stage 1: who attends to whom
 # ----------------------------
 #
-# On the left the attention matrix: its two blocks are the two moons. On the right the
-# attention of one point, the cross: it reads the points of its own moon around it, not all
-# that are near in the plane.
+# On the left the attention matrix: a band along each moon, and next to nothing between
+# them. On the right the attention of one point, the cross: it reads its neighbours.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 axes[0].imshow(walk.sqrt(), cmap="Greys")

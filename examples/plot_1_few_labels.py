@@ -48,7 +48,8 @@ print(f"logistic regression:      {(lone.predict(X) == truth)[hidden].mean():.3f
 
 sure = classifier.label_distributions_.max(axis=1)
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
-scatter_points(axes[0], classifier.embedding_[:, :2], classifier.transduction_, ~hidden)
+# The second component is that of one wine far from all others: it would hide the rest.
+scatter_points(axes[0], classifier.embedding_[:, [0, 2]], classifier.transduction_, ~hidden)
 axes[0].set_title("embedding_, coloured by transduction_")
 wrong = (classifier.transduction_ != truth) & hidden
 axes[1].scatter(sure[hidden], classifier.reach_[hidden], s=14, color=COLOURS[0])

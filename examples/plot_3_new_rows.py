@@ -37,10 +37,11 @@ print(f"largest difference: {np.abs(together - alone).max():.1e}")
 # Where nothing is known
 # ----------------------
 #
-# A softmax always names a class, however far the row is. ``predict_reach`` says how much
-# labelled evidence reached it; where that is zero, probabilities are the class prior.
+# A softmax always names a class, however far the row is. Here a row far from everything has
+# a reach of zero, and the class prior. Reach and probability are two things: at the far end
+# of a moon the class is clear, though the labels are a long way off.
 
-side = np.linspace(-2.5, 3.5, 60)
+side = np.linspace(-1.7, 2.7, 60)
 plane = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 panels = {
     "probability of class 1": classifier.predict_proba(plane)[:, 1],

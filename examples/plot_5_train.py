@@ -2,7 +2,7 @@
 Train your own
 ==============
 
-A model of the paper's three stages, trained on episodes of a cylinder. It has a few hundred
+A model of the paper's three stages, trained on episodes of a Swiss roll. It has 902
 weights; sixty steps on one core are enough to see it learn, not to see how good it gets.
 """
 
@@ -21,9 +21,9 @@ from icssl.training import load_config, train
 # ----------------------------
 #
 # A preset, and any field of it as on the command line. The same from a shell:
-# ``icssl train e2e_icl data.sources=cylinder steps=60 batch=16 --output runs/tiny``.
+# ``icssl train e2e_icl data.sources=swiss_roll steps=60 batch=16 --output runs/tiny``.
 
-config = load_config("e2e_icl", ["data.sources=cylinder", "steps=60", "batch=16"])
+config = load_config("e2e_icl", ["data.sources=swiss_roll", "steps=60", "batch=16"])
 
 # %%
 # The accuracy as it goes
@@ -38,22 +38,22 @@ observe = {step: lambda step, w: kept.update({step: w[0].clone()}) for step in m
 (model,) = train([config], observe=observe)
 print(sum(p.numel() for p in model.parameters()), "weights")
 
-data = DataConfig(sources=("cylinder",))
+data = DataConfig(sources=("swiss_roll",))
 curve = []
 for step in moments:
     torch.nn.utils.vector_to_parameters(kept[step], model.parameters())
-    (row,) = evaluate({"model": ModelMethod(model)}, data, [21], episodes=50, tuning=1)
+    (row,) = evaluate({"model": ModelMethod(model)}, data, [10], episodes=50, tuning=1)
     curve.append(row.metrics["accuracy"])
 
 # %%
 # Beside classical methods
 # ------------------------
 #
-# The same 50 test episodes with 21 labels of 100 points; label spreading is tuned on other
+# The same 50 test episodes with 10 labels of 100 points; label spreading is tuned on other
 # episodes.
 
 (peer,) = evaluate(
-    {"spreading": BASELINES["label_spreading"]}, data, [21], episodes=50, tuning=20
+    {"spreading": BASELINES["label_spreading"]}, data, [10], episodes=50, tuning=20
 )
 figure, axes = plt.subplots(figsize=(5.5, 3.6), layout="constrained")
 axes.errorbar(
