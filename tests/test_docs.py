@@ -120,3 +120,17 @@ def test_a_new_baseline_is_sane():
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(block, names)
     assert names["rows"][0].metrics["accuracy"].mean > 0.6
+
+
+def test_the_readme_has_the_numbers_of_the_benchmark():
+    """Accuracy, rank and calibration error of each line stand in one line of the report."""
+    report = (ROOT / "results" / "real" / "report.md").read_text()
+    overview = report.partition("**Overview**")[2].partition("**Accuracy by")[0]
+    known = [set(re.findall(r"\d+\.\d+", line)) for line in overview.splitlines()]
+    text = (ROOT / "README.md").read_text()
+    lines = [line for line in text.splitlines() if re.search(r"\| 0\.\d+ \|", line)]
+    assert len(lines) == 6
+    for line in lines:
+        assert any(set(re.findall(r"\d+\.\d+", line)) <= numbers for numbers in known), line
+    (difference,) = re.findall(r"self-training, (0\.\d+ ± 0\.\d+)", text)
+    assert f"| Self-training | +{difference} |" in report
