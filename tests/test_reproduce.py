@@ -486,14 +486,14 @@ def one_line(path):
     return " ".join(path.read_text().split())
 
 
-def test_the_main_table_of_the_readme_is_that_of_the_rows(committed):
+def test_the_main_table_of_the_documents_is_that_of_the_rows(committed):
     full = PROFILES["full"]
     rows = rows_of(ARTEFACTS["label-curves"], full, committed)
     table = label_curves.main_table(full, rows).markdown()
     assert table in (ROOT / "results" / "full" / "label-curves.md").read_text()
     lines = table[table.index("| ") :]
     assert lines.count("\n") == 2 + len(label_curves.MAIN)
-    assert lines in (ROOT / "README.md").read_text()
+    assert lines in (ROOT / "docs" / "reproduce.md").read_text()
     cell = Cell("torus", 10, "transformer")
     mean = f"{rows[cell]['metrics']['accuracy']['mean']:.3f}".lstrip("0")
     (line,) = [line for line in lines.splitlines() if "| Transformer baseline |" in line]

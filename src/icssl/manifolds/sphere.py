@@ -53,5 +53,5 @@ class Sphere:
         return torch.atan2(across, (p * q).sum(dim=-1))
 
     def residual(self, x: Float[Tensor, "*b 3"]) -> Float[Tensor, "*b"]:
-        """| |x| - 1 |."""
+        """How far the length of x is from one."""
         return (x.norm(dim=-1) - 1).abs()

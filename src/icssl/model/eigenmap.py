@@ -32,8 +32,8 @@ class EigenmapTransformer(nn.Module):
     With R the operator of stage 1, every layer computes
 
     .. math::
-        F \leftarrow \mathrm{normalise}\Big(F + F S + \sum_h \big[
-            \beta_h R (R^\top F) A_h + (F C_h) ((F B_h)^\top (F A_h)) \big]\Big),
+        F \leftarrow \mathrm{normalise}\Bigl(F + F S + \sum_h \bigl[
+            \beta_h R (R^\top F) A_h + (F C_h) ((F B_h)^\top (F A_h)) \bigr]\Bigr),
         \qquad \beta_h = b_h c_h,
 
     the paper's eq. (transformer_eigmap) in rows, where ``normalise`` divides each column

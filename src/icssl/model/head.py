@@ -21,7 +21,7 @@ class GradientDescentHead(nn.Module):
 
     .. math::
         f_i \leftarrow f_i + \frac{\alpha}{m} \sum_{j\ \mathrm{labelled}}
-            K(\phi_i, \phi_j) \, \big(w_{y_j} - E[w \mid f_j]\big),
+            K(\phi_i, \phi_j) \, \bigl(w_{y_j} - E[w \mid f_j]\bigr),
 
     a gradient step of size :math:`\alpha` for a linear or RBF kernel.
     :class:`icssl.model.tokens.TokenTransformer` spells it out as attention.
