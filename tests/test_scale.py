@@ -1,6 +1,7 @@
 """``icssl bench scale``: what is measured, stored and drawn."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from icssl.experiments.store import Store
 from icssl.scale.bench import MADE, Trial, clusters, few_labels, measure, table_of
 from icssl.scale.methods import METHODS, TITLES, methods_named, sizes_for
 from icssl.scale.pages import growth_of, write_scale
+
+ROOT = Path(__file__).parents[1]
 
 
 def trial(**options):
@@ -103,6 +106,19 @@ def test_methods_stop_where_they_would_not_end():
     assert sizes_for("icssl", [1_000_000]) == [1_000_000]
     assert set(METHODS) == set(TITLES)
     assert methods_named("all", "cuda") == ["icssl"]
+
+
+def test_committed_pages_are_those_of_their_rows(tmp_path):
+    committed = ROOT / "results" / "scale"
+    for page in write_scale(list(Store(committed / "rows.jsonl")), tmp_path):
+        assert page.read_text() == (committed / page.name).read_text()
+    text = (ROOT / "docs" / "scale.md").read_text()
+    for row in map(json.loads, (committed / "rows.jsonl").read_text().splitlines()):
+        if row["spec"]["method"] == "icssl" and row["spec"]["data"] == MADE:
+            seconds = row["seconds"]
+            shown = (f"{seconds:.0f} s", f"{seconds:.1f} s", f"{seconds:.2f} s")
+            known = row["spec"]["device"] == "cpu" or row["spec"]["rows"] > 10_000
+            assert not known or any(one in text for one in shown), row["spec"]
 
 
 def test_growth_is_the_exponent_and_needs_two_large_sizes():
