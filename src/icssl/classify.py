@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from icssl.estimator import ICSSLClassifier
 
 UNREACHED = 1e-3
-"""Below this ``reach_``, what a row is given is the class prior and little else."""
+"""Below this ``reach_``, a walk of some steps meets no labelled row."""
 
 DEMO_LABELS = 3  # a class
 

@@ -124,8 +124,10 @@ class ICSSLClassifier(
     embedding_ : ndarray of shape (n_rows, n_components)
         Eigenmap of the rows' graph: rows near each other belong together.
     reach_ : ndarray of shape (n_rows,)
-        From 0 to 1: how much labelled evidence reached a row. A row that nothing reached
-        has the class prior; one that is torn between classes has a high reach.
+        From 0 to 1: how likely 16 steps of a walk on the rows' graph lead from a row to a
+        labelled one. A row far from all others has 0 and the class prior; one at the far
+        end of a long cluster can have little, and its cluster still tells its class; one
+        that is torn between classes has a high reach.
     class_prior_ : ndarray of shape (n_classes,)
     model_name_, backend_ : str
         What was used.
