@@ -479,6 +479,11 @@ def test_probabilities_and_reach_at_once_are_those_of_each(rng):
     np.testing.assert_array_equal(reach, found.predict_reach(new))
 
 
+def test_a_device_that_is_not_there_is_named(rng):
+    with pytest.raises(ValueError, match="device 'tpu' cannot be used here, 'cpu' always"):
+        fitted(rng.normal(size=(9, 2)), [0, 1] + [-1] * 7, device="tpu")
+
+
 def test_reach_tells_where_no_label_is(rng):
     """Two blobs of three hold labels."""
     X, truth = make_blobs(90, centers=[[0, 0], [30, 0], [0, 30]], random_state=0)

@@ -389,3 +389,11 @@ def test_minus_one_as_a_class_is_explained(y):
 def test_targets_that_cannot_be_used(y, words):
     with pytest.raises(ValueError, match=words):
         read_targets(y)
+
+
+@pytest.mark.parametrize("y", [["a", "-1", "b", ""], np.array(["a", -1, "b", " "])])
+def test_empty_and_minus_one_among_texts_are_no_labels(y):
+    """NumPy makes a text of the number where others are texts."""
+    classes, codes = read_targets(y)
+    assert classes.tolist() == ["a", "b"]
+    assert codes.tolist() == [0, -1, 1, -1]

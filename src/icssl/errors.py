@@ -44,3 +44,16 @@ def check_positive(name: str, given: float) -> None:
     """Raise ``ValueError`` unless ``given`` is a positive, finite number."""
     if not 0 < given < float("inf"):
         raise ValueError(f"{name} must be a positive, finite number, got {given!r}.")
+
+
+def check_device(device: str) -> None:
+    """Raise ``ValueError`` unless torch can use this device."""
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device {device!r} cannot be used here, 'cpu' always can: {reason}"
+        ) from error

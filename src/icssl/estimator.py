@@ -42,7 +42,7 @@ from icssl.context.neighbours import NEIGHBOURS, blocks
 from icssl.context.reading import Prediction, Reading, joined
 from icssl.context.sparse import KEPT, SparseGraph
 from icssl.context.views import VIEWS
-from icssl.errors import check_at_least, check_choice
+from icssl.errors import check_at_least, check_choice, check_device
 from icssl.tabular import ColumnEncoder, read_targets
 from icssl.weights.released import load_context_model, released_model
 
@@ -257,7 +257,7 @@ class ICSSLClassifier(
         """
         check_is_fitted(self)
         unlabelled = np.setdiff1d(np.arange(len(self.reach_)), self._labelled_rows)
-        if not 1 <= k <= len(unlabelled):
+        if not 1 <= index(k) <= len(unlabelled):
             raise ValueError(
                 f"k must be from 1 to {len(unlabelled)}, the rows without a label, got {k}."
             )
@@ -438,7 +438,8 @@ def _count(X: Any) -> int:
 
 def _device(asked: str, n: int) -> str:
     if asked != "auto":
-        return asked
+        check_device(str(asked))
+        return str(asked)
     return "cuda" if n >= _GPU_ROWS and torch.cuda.is_available() else "cpu"
 
 

@@ -41,11 +41,10 @@ def scale(
     With a file of your own, give --sizes the number of its rows.
     """
     with user_errors():
-        from icssl.errors import check_choice
+        from icssl.errors import check_choice, check_device
         from icssl.experiments.store import Store
         from icssl.scale.bench import MADE, Trial, run_missing, table_of
         from icssl.scale.methods import methods_named, sizes_for
-        from icssl.training.loop import check_device
 
         check_folder(output)
         check_choice("device", device, ["cpu", "cuda"])

@@ -81,12 +81,11 @@ def evaluate(
     many labels. No method sees the class of an unlabelled point of a test episode.
     """
     from icssl.data.sources import DataConfig
-    from icssl.errors import check_choice
+    from icssl.errors import check_choice, check_device
     from icssl.evaluation.evaluate import evaluate as run
     from icssl.evaluation.methods import cautions, check_request, needed_truth
     from icssl.evaluation.metrics import METRIC_NAMES
     from icssl.files import replacing
-    from icssl.training.loop import check_device
 
     console = Console()
     with user_errors(), console.status("...") as status:

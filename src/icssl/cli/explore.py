@@ -23,13 +23,13 @@ def explore(
         bool, typer.Option("--browser/--no-browser", help="Open the page.")
     ] = True,
 ) -> None:
-    """Play with the model in the browser, look inside, and label a table of your own.
+    r"""Play with the model in the browser, look inside, and label a table of your own.
 
     A page on this machine: nothing leaves it. Click points to label them and see what is
     predicted, beside other methods; walk through the layers of the paper's model; see what
     each label contributes; drop a CSV or Parquet file and get it back labelled.
 
-    Needs pip install 'icssl[explore]'. Stop it with Ctrl-C.
+    Needs the extra: pip install 'icssl\[explore]'. Stop it with Ctrl-C.
     """
     console = Console()
     with user_errors():

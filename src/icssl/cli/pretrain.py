@@ -37,7 +37,7 @@ def pretrain(
     """
     from dataclasses import asdict
 
-    from icssl.training.loop import check_device
+    from icssl.errors import check_device
     from icssl.training.pretrain import PretrainConfig
     from icssl.training.processes import processes_of_torchrun
     from icssl.weights.released import RELEASED, save_context_model

@@ -105,10 +105,9 @@ def _runner(
 ) -> Iterator[Callable[..., int]]:
     """What runs missing specs: this process, or a cluster to which it is connected."""
     from icssl.engine import check_engine, ray_cluster
-    from icssl.errors import check_choice
+    from icssl.errors import check_choice, check_device
     from icssl.experiments.runner import run_missing
     from icssl.experiments.spread import run_on_ray
-    from icssl.training.loop import check_device
 
     check_engine(engine, address, gpus_per_task)
     if engine == "local":

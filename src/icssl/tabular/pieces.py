@@ -164,7 +164,11 @@ def are_labels(cells: Any) -> Bool[ndarray, " n"]:
     if types.is_signed_integer(kind) or types.is_floating(kind):
         blank = compute.equal(cells, scalar(-1, kind))
     elif types.is_string(kind) or types.is_large_string(kind):
-        blank = compute.equal(compute.utf8_trim_whitespace(cells), "")
+        texts = compute.utf8_trim_whitespace(cells)
+        blank, minus_one = compute.equal(texts, ""), compute.equal(texts, "-1")
+        number = compute.match_substring_regex(texts, r"^[-+]?[0-9]*[.]?[0-9]+$")
+        if not compute.any(compute.and_not(number, minus_one)).as_py():
+            blank = compute.or_(blank, minus_one)
     if blank is not None:
         absent = compute.or_(absent, compute.fill_null(blank, True))
     return ~absent.to_numpy()

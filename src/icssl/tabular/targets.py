@@ -1,5 +1,6 @@
 """Targets of which some are missing: classes, and codes with -1 for unlabelled rows."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,15 @@ from sklearn.utils.validation import column_or_1d
 from icssl.tabular.cells import as_number, is_missing
 
 _EXACT = 2.0**53  # whole numbers up to here are exact in float64
+_NUMBER = re.compile(r"[-+]?[0-9]*[.]?[0-9]+")
 
 
 def read_targets(y: Any) -> tuple[ndarray, Int[ndarray, " n"]]:
     """Classes, sorted, and the class of every row as its place among them, or -1.
 
-    A row is unlabelled where ``y`` is the number -1, None, NaN or ``pd.NA``. Labels are
+    A row is unlabelled where ``y`` is -1, None, NaN or ``pd.NA``. Among texts it also is
+    where it is empty, or the text "-1", which NumPy makes of the number, unless another
+    text is a number: then "-1" is a class. Labels are
     whole numbers (as floats too), texts or booleans, all of one kind; at least two
     different ones are needed.
 
@@ -54,9 +58,20 @@ def _minus_one(cells: ndarray) -> Bool[ndarray, " n"]:
 
 
 def _missing(cells: ndarray) -> Bool[ndarray, " n"]:
-    if cells.dtype.kind in "OmM":
-        return np.array([is_missing(cell) for cell in cells], bool)
+    if cells.dtype.kind in "OmMUS":
+        blank = _blank_texts(cells)
+        text = [isinstance(cell, str) and cell in blank for cell in cells]
+        return np.array([is_missing(cell) for cell in cells], bool) | np.array(text, bool)
     return np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(len(cells), bool)
+
+
+def _blank_texts(cells: ndarray) -> set[Any]:
+    """Texts that are no label, among these."""
+    texts = {cell for cell in cells if isinstance(cell, str)}
+    empty = {text for text in texts if not text.strip()}
+    minus_one = {text for text in texts if text.strip() == "-1"}
+    numbers = any(_NUMBER.fullmatch(text.strip()) for text in texts - minus_one)
+    return empty if numbers else empty | minus_one
 
 
 def _kind(cell: Any) -> str:

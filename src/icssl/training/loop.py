@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icssl.errors import check_at_least
+from icssl.errors import check_at_least, check_device
 from icssl.model.registry import AnyModel
 from icssl.training.checkpoint import NAME as CHECKPOINT
 from icssl.training.checkpoint import load_checkpoint, save_checkpoint, save_models
@@ -195,17 +195,6 @@ class _Saver:
         model = self.group.trained(self.state.weights)[index]
         (path,) = save_models(folder, [self.group.configs[index]], [model], step)
         return f"; its weights after step {step} are in {path}"
-
-
-def check_device(device: str) -> None:
-    """Raise ``ValueError`` unless torch can use this device."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"device {device!r} cannot be used here, 'cpu' always can: {reason}"
-        ) from error
 
 
 @contextmanager
