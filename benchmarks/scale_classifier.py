@@ -26,16 +26,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.datasets import make_classification
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading
 
 from icssl import ICSSLClassifier
 from icssl.context.backends import BACKENDS, Backend, Size, needed_memory
 from icssl.estimator import MODELS
+from icssl.scale.bench import CLASSES, COLUMNS, clusters
 from icssl.weights.released import weights_id
 
-COLUMNS, CLASSES, LABELS, NEW = 20, 8, 10, 1_000
+LABELS, NEW = 10, 1_000
 MOST_ROWS = {"dense": 10_000, "exact": 10_000, "spreading_rbf": 20_000}
 
 
@@ -45,20 +45,6 @@ def few_labels(truth, per_class, seed):
     for c in np.unique(truth):
         y[rng.choice(np.flatnonzero(truth == c), per_class, replace=False)] = c
     return y
-
-
-def clusters(n):
-    """Two clusters a class; ten columns say something, five repeat them."""
-    return make_classification(
-        n,
-        COLUMNS,
-        n_informative=COLUMNS // 2,
-        n_redundant=COLUMNS // 4,
-        n_classes=CLASSES,
-        n_clusters_per_class=2,
-        class_sep=2.0,
-        random_state=0,
-    )
 
 
 def ours(backend):

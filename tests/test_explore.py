@@ -35,7 +35,7 @@ from icssl.explore.state import MOST_CLASSES, State, from_link, to_link
 
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
 
-from icssl.explore import views
+from icssl.explore import table_view, views
 from icssl.explore.app import build_app, listen, server_on
 
 
@@ -408,7 +408,7 @@ def test_the_name_of_a_file_is_never_a_path(name, tmp_path, monkeypatch):
 
 
 def data_note(uploads, **changes):
-    shown = views.data(State(tab="data", **changes), uploads)
+    shown = table_view.data(State(tab="data", **changes), uploads)
     return str(shown["note"])
 
 

@@ -14,7 +14,7 @@ from dash.dcc.express import send_bytes
 from threadpoolctl import threadpool_limits
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from icssl.explore import views
+from icssl.explore import table_view, views
 from icssl.explore.events import (
     BUTTONS,
     CLOUDS,
@@ -47,7 +47,7 @@ def build_app() -> Dash:
     _add_events(app, uploads)
     for view in (views.frame, views.play, views.inside, views.why):
         _add_view(app, view)
-    _add_view(app, lambda state: views.data(state, uploads), views.DATA_OUTPUTS)
+    _add_view(app, lambda state: table_view.data(state, uploads), table_view.OUTPUTS)
     _add_download(app, uploads)
     return app
 

@@ -27,6 +27,17 @@ _GREY = "#808080"  # of what lies in a scene: readable on white and on black
 _LINE = {"width": 1, "color": _GREY}
 _MOST_SVG = 1_000  # points; more are drawn by the graphics card
 
+EMPTY: Figure = {
+    "data": [],
+    "layout": {
+        "xaxis": {"visible": False},
+        "yaxis": {"visible": False},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+    },
+}
+"""Where there is nothing to draw."""
+
 
 def colour_of(code: int) -> str:
     """Of a class."""

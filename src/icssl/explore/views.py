@@ -10,9 +10,6 @@ from dash import html
 from numpy import ndarray
 from PIL import Image
 
-from icssl.classify import CLASS_HEADER, Labelling, class_rows, summary_lines
-from icssl.classify_report import least_certain, row_table
-from icssl.errors import check_choice
 from icssl.explore import figures
 from icssl.explore.events import cloud_of
 from icssl.explore.figures import Figure, class_name
@@ -23,13 +20,11 @@ from icssl.explore.play import (
     Answer,
     Reason,
     answer,
-    drawable,
     flat_or_solid,
     reasons,
 )
 from icssl.explore.sources import Cloud
 from icssl.explore.state import RIVALS, TABS, TRUE_CLASS, State
-from icssl.explore.tables import Upload, Uploads, labelled_table
 
 Shown = dict[str, Any]
 
@@ -64,25 +59,6 @@ OUTPUTS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 """Of every view: what it gives, and where on the page that goes."""
-
-DATA_OUTPUTS = {
-    "cloud": ("data_cloud", "figure"),
-    "note": ("data-note", "children"),
-    "tables": ("data-tables", "children"),
-    "known": ("known-labels", "children"),
-    "controls": ("data-controls", "hidden"),
-    "picture": ("data-picture", "hidden"),
-}
-
-_EMPTY: Figure = {
-    "data": [],
-    "layout": {
-        "xaxis": {"visible": False},
-        "yaxis": {"visible": False},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-    },
-}
 
 
 def frame(state: State) -> Shown:
@@ -132,7 +108,12 @@ def inside(state: State) -> Shown | None:
     try:
         opened = {w: open_model(w, cloud, state.labels) for w in ("trained", "constructed")}
     except ValueError as error:
-        empty = {"cloud": _EMPTY, "angles": _EMPTY, "title": "", "note": str(error)}
+        empty = {
+            "cloud": figures.EMPTY,
+            "angles": figures.EMPTY,
+            "title": "",
+            "note": str(error),
+        }
         return {**empty, "last": 1, "marks": {}}
     here = opened[state.weights]
     layer = here.layers[min(state.layer, len(here.layers) - 1)]
@@ -155,7 +136,7 @@ def why(state: State) -> Shown | None:
     found = answer(cloud, state.labels)
     if found is None:
         text = "Label points of two classes at least, on the page Play."
-        empty = {"cloud": _EMPTY, "bars": _EMPTY, "title": "", "table": ""}
+        empty = {"cloud": figures.EMPTY, "bars": figures.EMPTY, "title": "", "table": ""}
         return {**empty, "note": text}
     point = _point(state, cloud)
     each = reasons(found, point)
@@ -168,70 +149,6 @@ def why(state: State) -> Shown | None:
         "note": [_about_reason(point, each[0], name, found), *_picture(cloud, point)],
         "table": _reason_table(cloud, found, each),
     }
-
-
-def data(state: State, uploads: Uploads) -> Shown | None:
-    """An uploaded table: its rows in the embedding, the doubtful ones, what to label."""
-    if state.tab != "data":
-        return None
-    nothing: Shown = {"cloud": _EMPTY, "tables": "", "known": []}
-    nothing |= {"controls": True, "picture": True}
-    if not state.table:
-        return {**nothing, "note": ""}
-    try:
-        upload = uploads.get(state.table)
-    except ValueError as error:
-        return {**nothing, "note": str(error)}
-    nothing["controls"] = False
-    if not state.target:
-        text = f"{upload.name} was read. Choose its column of labels."
-        return {**nothing, "note": text}
-    try:
-        return {**nothing, **_labelled(state, upload)}
-    except ValueError as error:
-        return {**nothing, "note": str(error)}
-
-
-def _labelled(state: State, upload: Upload) -> Shown:
-    check_choice("column of labels", state.target, upload.columns)
-    found, warned = labelled_table(upload, state.target, state.marks)
-    points = drawable(found.embedding)
-    names = [str(name) for name in found.classes]
-    row = min(state.row, len(points) - 1)
-    figure = figures.cloud_figure(
-        points, found.codes, found.given, names, selected=row, revision=upload.key
-    )
-    lines = [*summary_lines(found), *warned, _about_row(found, row)]
-    if state.marks:
-        lines.append(f"{len(state.marks)} of the labels were given on this page.")
-    return {
-        "cloud": figure,
-        "note": [html.P(line) for line in lines],
-        "tables": [
-            table(CLASS_HEADER, class_rows(found), "Classes"),
-            *_row_tables(found),
-        ],
-        "known": [html.Option(value=name) for name in names],
-        "picture": False,
-    }
-
-
-def _row_tables(found: Labelling) -> list[Any]:
-    if not len(found.unlabelled):
-        return []
-    titles = {
-        "What to label next, the best first": found.suggested,
-        "The least certain rows": least_certain(found),
-    }
-    return [table(*row_table(found, rows), caption=title) for title, rows in titles.items()]
-
-
-def _about_row(found: Labelling, row: int) -> str:
-    given = "has the label" if found.given[row] >= 0 else "is likeliest"
-    return (
-        f"Row {row} {given} {str(found.labels[row])!r}, probability "
-        f"{found.probability[row]:.3f}, reach {found.reach[row]:.3g}."
-    )
 
 
 def _point(state: State, cloud: Cloud) -> int:
