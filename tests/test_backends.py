@@ -387,8 +387,8 @@ def test_auto_says_what_it_chose(monkeypatch):
 
 
 def test_which_views_are_read_follows_rows_columns_backend_and_device():
-    def views(rows, columns, **options):
-        return ICSSLClassifier(**{"device": "cpu", **options})._chosen(rows, columns)[2]
+    def views(rows, columns, device="cpu", **options):
+        return ICSSLClassifier(**options)._chosen(rows, columns, device)[2]
 
     for all_views, one_view, options in (
         ((200_000, 20), (200_001, 20), {}),

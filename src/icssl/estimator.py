@@ -335,8 +335,8 @@ class ICSSLClassifier(
 
     def _read_context(self, rows: Any, codes: ndarray) -> tuple[Reading, Prediction]:
         n, d = rows.shape
-        model, views, self.model_name_ = self._chosen(n, d)
         device = _device(self.device, n)
+        model, views, self.model_name_ = self._chosen(n, d, device)
         self._dtype = torch.float64 if n <= _EXACT_ROWS else torch.float32
         model = deepcopy(model).to(device, self._dtype)
         y = torch.as_tensor(codes, device=device)[None]
@@ -345,7 +345,7 @@ class ICSSLClassifier(
             if self.metric == "precomputed":
                 reading = model.read_graph(self._graph(rows, device), y, known, c)
             else:
-                size = self._size(n, d, int(known.sum()), c)
+                size = self._size(n, d, device, int(known.sum()), c)
                 backend = choose_backend(self.backend, self.n_neighbors, size, device)
                 self.backend_ = backend.name
                 x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
@@ -357,8 +357,8 @@ class ICSSLClassifier(
             return SparseGraph(w, torch.empty(0, device=device, dtype=self._dtype))
         return torch.as_tensor(w, device=device, dtype=self._dtype)[None]
 
-    def _size(self, n: int, d: int, labelled: int, classes: int) -> Size:
-        views = self._chosen(n, d)[1]
+    def _size(self, n: int, d: int, device: str, labelled: int, classes: int) -> Size:
+        views = self._chosen(n, d, device)[1]
         return Size(n, d, len(views), labelled, classes, 8 if n <= _EXACT_ROWS else 4)
 
     def _refuse_what_cannot_fit(self, X: Any) -> None:
@@ -367,20 +367,23 @@ class ICSSLClassifier(
         if self.metric != "columns" or sparse.issparse(X) or len(shape) != 2:
             return
         n, d = shape
-        size = self._size(n, d, labelled=1, classes=2)
-        choose_backend(self.backend, self.n_neighbors, size, _device(self.device, n))
+        device = _device(self.device, n)
+        size = self._size(n, d, device, labelled=1, classes=2)
+        choose_backend(self.backend, self.n_neighbors, size, device)
 
-    def _most_rows(self, n: int, d: int) -> int:
+    def _most_rows(self, d: int, device: str) -> int:
         """That are read in all views, of so many columns, with this backend and device."""
-        if torch.device(_device(self.device, n)).type == "cuda":
+        if torch.device(device).type == "cuda":
             return DENSE_ROWS_GPU
         if self.backend in ("dense", "exact"):
             return DENSE_ROWS
         return min(_MOST_ROWS, max(_WIDE_ROWS, _MOST_CELLS // max(1, d)))
 
-    def _chosen(self, n: int, d: int) -> tuple[ContextModel, tuple[str, ...], str]:
+    def _chosen(
+        self, n: int, d: int, device: str
+    ) -> tuple[ContextModel, tuple[str, ...], str]:
         """Weights, views, and their name."""
-        most = self._most_rows(n, d)
+        most = self._most_rows(d, device)
         asked, auto = self.model, "all views" if n <= most else "one view"
         if str(asked).endswith(".safetensors"):
             return load_context_model(Path(asked)), MODELS[auto], f"{asked}, {auto}"
