@@ -1,10 +1,12 @@
 """What the page of ``icssl explore`` computes, without a browser."""
 
 import base64
+import errno
 import socket
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -36,7 +38,7 @@ from icssl.explore.state import MOST_CLASSES, State, from_link, to_link
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
 
 from icssl.explore import table_view, views
-from icssl.explore.app import build_app, listen, server_on
+from icssl.explore.app import _refusal, build_app, listen, server_on
 
 
 def click(point):
@@ -476,13 +478,59 @@ def test_a_host_that_is_not_here_is_refused():
         listen("192.0.2.1", 8050)
 
 
-@pytest.mark.parametrize(("host", "status"), [("127.0.0.1", 200), ("evil.example", 400)])
-def test_on_loopback_only_its_own_names_are_answered(host, status):
-    waiting = listen("127.0.0.1", 8250)
-    server = server_on(waiting, "127.0.0.1")
+def test_a_port_that_is_not_for_everyone_is_not_called_busy():
+    said = _refusal("127.0.0.1", 80, PermissionError(errno.EACCES, "Permission denied"))
+    assert said == (
+        "port 80 on 127.0.0.1 is not open to this user: Permission denied. Give a port "
+        "from 1024 on."
+    )
+
+
+@pytest.fixture(scope="module", params=["127.0.0.1", "127.0.0.2", "localhost", "::1"])
+def local_client(request):
+    """Of a page that is served on loopback."""
+    if request.param == "::1" and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    server = server_on(listen(request.param, 8250), request.param)
+    yield server.app.test_client()
+    server.server_close()
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize(
+    ("asked", "welcome"),
+    [
+        ("localhost", True),
+        ("LocalHost:8250", True),
+        ("127.0.0.1:8250", True),
+        ("127.0.0.2", True),
+        ("[::1]", True),
+        ("[::1]:8250", True),
+        ("evil.example", False),
+        ("evil.example:8250", False),
+        ("localhost.evil.example", False),
+        ("localhost@evil.example", False),
+        ("evil.example@localhost", False),
+        ("localhost:8250/evil.example", False),
+        ("localhost:evil", False),
+        ("10.0.0.1", False),
+        ("[::2]:8250", False),
+        ("[::1", False),
+        ("", False),
+    ],
+)
+def test_on_loopback_only_its_own_names_are_answered(local_client, asked, welcome, method):
+    # A POST to the front page is answered too: it is not allowed, which is 405.
+    answered = {"get": 200, "post": 405}[method]
+    response = getattr(local_client, method)("/", headers={"Host": asked})
+    assert response.status_code == (answered if welcome else 400)
+
+
+def test_on_a_network_any_name_is_answered():
+    server = server_on(listen("0.0.0.0", 8250), "0.0.0.0")
     try:
-        client = server.app.test_client()
-        assert client.get("/", headers={"Host": host}).status_code == status
+        response = server.app.test_client().get("/", headers={"Host": "my.machine"})
+        assert response.status_code == 200
     finally:
         server.server_close()
 

@@ -1,16 +1,20 @@
 """The page as a server on this machine."""
 
+import errno
+import ipaddress
 import socket
 import threading
 import webbrowser
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 from dash import Dash, Input, Output, ctx, no_update, set_props
 from dash import State as Kept
 from dash.dcc.express import send_bytes
+from flask import Response, request
 from threadpoolctl import threadpool_limits
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
@@ -27,7 +31,6 @@ from icssl.explore.layout import page
 from icssl.explore.state import State, from_link, to_link
 from icssl.explore.tables import Uploads, download, labelled_table
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MOST_REQUEST = 2**28  # bytes; a table is refused far below, with a message on the page
 _PORTS_TRIED = 50
 
@@ -179,36 +182,70 @@ def _add_download(app: Dash, uploads: Uploads) -> None:
 def listen(host: str, port: int) -> socket.socket:
     """A socket on ``port``, or on the first free one after it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in range(port, min(port + _PORTS_TRIED, 2**16)):
+    last = min(port + _PORTS_TRIED, 2**16) - 1
+    for candidate in range(port, last + 1):
         waiting = socket.socket(family, socket.SOCK_STREAM)
         waiting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             waiting.bind((host, candidate))
         except OSError as error:
             waiting.close()
-            if candidate == port and not _busy(error):
-                raise ValueError(
-                    f"{host} cannot be listened on: {error.strerror}."
-                ) from error
-            continue
+            if error.errno == errno.EADDRINUSE:
+                continue
+            raise ValueError(_refusal(host, candidate, error)) from error
         waiting.listen(128)
         return waiting
-    raise ValueError(f"no free port from {port} to {port + _PORTS_TRIED - 1} on {host}.")
+    raise ValueError(f"no free port from {port} to {last} on {host}.")
 
 
-def _busy(error: OSError) -> bool:
-    import errno
+def _refusal(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EACCES:
+        return (
+            f"port {port} on {host} is not open to this user: {error.strerror}. Give a "
+            "port from 1024 on."
+        )
+    return f"{host} cannot be listened on: {error.strerror}."
 
-    return error.errno in (errno.EADDRINUSE, errno.EACCES)
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address can only be reached from this machine.
+
+    Examples
+    --------
+    >>> [is_loopback(host) for host in ("localhost", "127.0.0.2", "::1", "10.0.0.1")]
+    [True, True, True, False]
+    """
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(header: str) -> str:
+    """The host of a ``Host`` header, without its port; nothing where it is not one.
+
+    Examples
+    --------
+    >>> host_of("localhost:8050"), host_of("[::1]:8050"), host_of("a@localhost")
+    ('localhost', '::1', '')
+    """
+    try:
+        parts = urlsplit(f"//{header}")
+        _ = parts.port  # looked at only here: raises where it is no port
+    except ValueError:
+        return ""
+    plain = parts.netloc == header and "@" not in header
+    return parts.hostname or "" if plain else ""
 
 
 def server_on(waiting: socket.socket, host: str) -> BaseWSGIServer:
     """The page served on a socket; on loopback only to those who ask for it by name."""
     app = build_app()
-    if host in LOOPBACK:
-        # Else a page from elsewhere could have its own name point here, and read along.
-        app.server.config["TRUSTED_HOSTS"] = ["127.0.0.1", "localhost", "[::1]"]
-    port = waiting.getsockname()[1]
+    address, port = waiting.getsockname()[:2]
+    if is_loopback(address):
+        _answer_only_loopback(app, host)
     server = make_server(
         host,
         port,
@@ -219,6 +256,19 @@ def server_on(waiting: socket.socket, host: str) -> BaseWSGIServer:
     )
     waiting.close()  # the server has a copy of it
     return server
+
+
+def _answer_only_loopback(app: Dash, host: str) -> None:
+    """Else a page from elsewhere could have its own name point here, and read along."""
+
+    def check_host() -> Response | None:
+        asked = host_of(request.headers.get("Host", ""))
+        if is_loopback(asked) or asked == host.lower():
+            return None
+        text = f"This page is not at {asked!r}: open it as localhost."
+        return Response(text, 400, mimetype="text/plain")
+
+    app.server.before_request(check_host)
 
 
 class _QuietHandler(WSGIRequestHandler):
