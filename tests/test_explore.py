@@ -2,11 +2,14 @@
 
 import base64
 import errno
+import re
+import signal
 import socket
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pandas as pd
@@ -19,6 +22,7 @@ from typer.testing import CliRunner
 from helpers import F64, bottom_eigenvectors, principal_angle
 from icssl import ICSSLClassifier
 from icssl.cli import app as command
+from icssl.cli.explore import _reached
 from icssl.errors import did_you_mean
 from icssl.explore import figures, tables
 from icssl.explore.events import (
@@ -546,6 +550,15 @@ def test_a_missing_extra_is_named_with_exit_code_2(monkeypatch):
     )
 
 
+@pytest.fixture
+def interruptible():
+    """What a background shell starts ignores Ctrl-C, and so would its own children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_the_command_serves_until_it_is_stopped():
     arguments = [sys.executable, "-m", "icssl", "explore", "--no-browser", "--port", "8350"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
@@ -553,9 +566,20 @@ def test_the_command_serves_until_it_is_stopped():
             line = process.stdout.readline()
             if "busy" in line:
                 line = process.stdout.readline()
-            assert line.startswith("Open http://127.0.0.1:")
+            address = re.match(r"Open (http://127\.0\.0\.1:\d+/) ", line)[1]
+            with urlopen(address, timeout=30) as response:
+                assert b"<title>icssl explore</title>" in response.read()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == 0
         finally:
-            process.terminate()
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("host", "written"), [("::1", "[::1]"), ("0.0.0.0", "127.0.0.1"), ("::", "[::1]")]
+)
+def test_the_link_of_a_host_can_be_opened_on_this_machine(host, written):
+    assert _reached(host) == written
 
 
 def test_the_names_of_choices_are_near_enough_to_guess():

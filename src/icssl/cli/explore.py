@@ -1,11 +1,16 @@
 """``icssl explore``."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from icssl.cli.common import user_errors
+
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that stand for all of a machine, and how it is reached from itself."""
 
 
 def explore(
@@ -33,26 +38,32 @@ def explore(
     """
     console = Console()
     with user_errors():
-        listen, server_on, serve = _parts()
+        with _extra():
+            from icssl.explore.app import listen, serve, server_on
         waiting = listen(host, port)
         given = waiting.getsockname()[1]
         if given != port:
             console.print(f"Port {port} is busy: taking {given}.", highlight=False)
         with console.status("starting ..."):
             server = server_on(waiting, host)
-        name = f"[{host}]" if ":" in host else host
-        address = f"http://{'127.0.0.1' if host == '0.0.0.0' else name}:{given}/"
-        console.print(f"Open {address} (Ctrl-C stops it)", markup=False, highlight=False)
-        serve(server, address, browser=browser)
+    address = f"http://{_reached(host)}:{given}/"
+    console.print(f"Open {address} (Ctrl-C stops it)", markup=False, highlight=False)
+    serve(server, address, browser=browser)
 
 
-def _parts():  # type: ignore[no-untyped-def]
-    """The server, or an error that names what to install."""
+def _reached(host: str) -> str:
+    """How an address is written in a link from this machine."""
+    host = _EVERYWHERE.get(host, host)
+    return f"[{host}]" if ":" in host else host
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    """What is not installed is named, with how to install it."""
     try:
-        from icssl.explore.app import listen, serve, server_on
+        yield
     except ModuleNotFoundError as error:
         raise ImportError(
             f"icssl explore needs {error.name}, which is not installed: "
             "pip install 'icssl[explore]'."
         ) from error
-    return listen, server_on, serve
