@@ -7,6 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
@@ -17,6 +20,7 @@ import pytest
 import torch
 from scipy.special import softmax
 from sklearn.datasets import load_iris
+from threadpoolctl import threadpool_info, threadpool_limits
 from typer.testing import CliRunner
 
 from helpers import F64, bottom_eigenvectors, principal_angle
@@ -25,6 +29,7 @@ from icssl.cli import app as command
 from icssl.cli.explore import _reached
 from icssl.errors import did_you_mean
 from icssl.explore import figures, tables
+from icssl.explore.computing import remembered
 from icssl.explore.events import (
     BUTTONS,
     CLOUDS,
@@ -452,6 +457,65 @@ def test_only_the_last_tables_are_kept():
     assert uploads.get(keys[-1]).name == "5.csv"
     with pytest.raises(ValueError, match="drop the file again"):
         uploads.get(keys[0])
+
+
+# Many requests at once
+
+
+def in_threads(count, work):
+    """What ``work`` gives in each of so many threads."""
+    with ThreadPoolExecutor(count) as pool:
+        return [future.result() for future in [pool.submit(work, i) for i in range(count)]]
+
+
+def test_one_thread_computes_at_a_time_and_the_same_question_once():
+    running, most, asked = [], [], []
+
+    @remembered(4)
+    def slow(question):
+        running.append(question)
+        asked.append(question)
+        time.sleep(0.02)
+        most.append(len(running))
+        running.remove(question)
+        return 2 * question
+
+    assert in_threads(8, lambda i: slow(i % 4)) == [0, 2, 4, 6, 0, 2, 4, 6]
+    assert set(most) == {1}
+    assert sorted(asked) == [0, 1, 2, 3]
+
+
+def test_the_thread_of_a_request_computes_alone():
+    """OpenMP counts for every thread: the main one's limit does not hold in a request's."""
+
+    @remembered(1)
+    def pools():
+        return {pool["num_threads"] for pool in threadpool_info()}
+
+    def with_two(_):
+        threadpool_limits(2, user_api="openmp")
+        before = {pool["num_threads"] for pool in threadpool_info()}
+        return before, pools()
+
+    ((before, during),) = in_threads(1, with_two)
+    assert 2 in before
+    assert during == {1}
+
+
+def test_tables_that_are_labelled_at_once_keep_their_own_warnings():
+    """A row with two labels is warned of; a table beside it has no such row."""
+    plain = b"a,label\n" + b"1,x\n2,x\n8,y\n9,y\n3,\n7,\n"
+    contents = [plain + b"1,y\n" * (i % 2) + b"%d,\n" % (20 + i) for i in range(8)]
+    uploads = tables.Uploads()
+
+    def warned(i):
+        upload = uploads.add(f"{i}.csv", encoded(contents[i]))
+        return tables.labelled_table(upload, "label", ())[1]
+
+    before = list(warnings.filters)
+    found = in_threads(8, warned)
+    assert [bool(said) for said in found] == [False, True] * 4
+    assert warnings.filters == before
 
 
 # The server

@@ -10,15 +10,14 @@ from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
 
-import torch
 from dash import Dash, Input, Output, ctx, no_update, set_props
 from dash import State as Kept
 from dash.dcc.express import send_bytes
 from flask import Response, request
-from threadpoolctl import threadpool_limits
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from icssl.explore import table_view, views
+from icssl.explore.computing import use_one_thread
 from icssl.explore.events import (
     BUTTONS,
     CLOUDS,
@@ -276,15 +275,6 @@ class _QuietHandler(WSGIRequestHandler):
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Nothing."""
-
-
-def use_one_thread() -> None:
-    """In all of this process: clouds are small, and threads that wait for each other slow.
-
-    Beside other work on two cores, two threads wait for each other and take longer.
-    """
-    torch.set_num_threads(1)
-    threadpool_limits(1)
 
 
 def serve(server: BaseWSGIServer, address: str, *, browser: bool) -> None:

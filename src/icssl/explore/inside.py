@@ -5,7 +5,7 @@ those that Lemmas 1 and 2 construct. The true graph joins six nearest neighbours
 """
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -19,6 +19,7 @@ from icssl.data.ground_truth import ground_truth
 from icssl.episode import Episode
 from icssl.errors import check_choice
 from icssl.evaluation.mechanism import principal_angles
+from icssl.explore.computing import remembered
 from icssl.explore.play import Labels, usable
 from icssl.explore.sources import Cloud, draw_cloud
 from icssl.model.config import ModelConfig
@@ -94,7 +95,7 @@ def open_model(weights: str, cloud: Cloud, labels: Labels) -> Opened:
     return _opened(weights, cloud.key, usable(labels, len(cloud.y)))
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@remembered(_REMEMBERED)
 @torch.no_grad()
 def _opened(weights: str, key: tuple[Any, ...], labels: Labels) -> Opened:
     cloud = draw_cloud(*key)

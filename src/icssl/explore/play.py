@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from sklearn.semi_supervised import LabelSpreading
 from sklearn.svm import SVC
 
 from icssl.estimator import ICSSLClassifier
+from icssl.explore.computing import remembered
 from icssl.explore.sources import Cloud, draw_cloud
 from icssl.plots import principal_coordinates
 from icssl.tabular import ColumnEncoder
@@ -89,7 +89,7 @@ def answer(cloud: Cloud, labels: Labels) -> Answer | None:
     return _answered(cloud.key, labels)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@remembered(_REMEMBERED)
 def _answered(key: tuple[Any, ...], labels: Labels) -> Answer:
     cloud = draw_cloud(*key)
     given = np.full(len(cloud.y), -1)
@@ -146,7 +146,7 @@ def flat_or_solid(cloud: Cloud) -> Float[ndarray, "n axes"]:
     return cloud.x[:, spread > 1e-6 * spread.max()]
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@remembered(_REMEMBERED)
 def _embedding(key: tuple[Any, ...]) -> ndarray:
     cloud = draw_cloud(*key)
     # The embedding is that of all rows and does not look at labels, but fit wants some.

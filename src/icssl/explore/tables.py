@@ -7,11 +7,11 @@ and pandas reads it from a temporary folder that is gone afterwards.
 import base64
 import binascii
 import hashlib
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +21,7 @@ from numpy import ndarray
 
 from icssl.classify import Labelling, label_rows
 from icssl.data.tables import LABEL_NAMES
+from icssl.explore.computing import remembered
 from icssl.tabular.cells import is_missing
 from icssl.tabular.files import LabelTable, default_output, read_table, write_table
 
@@ -60,26 +61,35 @@ class Uploads:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Upload] = OrderedDict()
+        self._lock = threading.Lock()  # every request has a thread of its own
 
     def add(self, name: str, contents: str) -> Upload:
         """Check a file as the browser sends it, and keep it."""
         upload = read_upload(name, contents)
-        self._kept[upload.key] = upload
-        while len(self._kept) > _REMEMBERED:
-            self._kept.popitem(last=False)
+        with self._lock:
+            self._kept[upload.key] = upload
+            self._kept.move_to_end(upload.key)
+            while len(self._kept) > _REMEMBERED:
+                self._kept.popitem(last=False)
         return upload
 
     def get(self, key: str) -> Upload:
         """A table that was added, or a ``ValueError`` that says to drop it again."""
-        if key not in self._kept:
+        upload = self._find(key)
+        if upload is None:
             raise ValueError(
                 "The table of this link is not on this page any more: drop the file again."
             )
-        return self._kept[key]
+        return upload
 
     def columns(self, key: str) -> list[str]:
         """Of a table that was added; none of any other."""
-        return list(self._kept[key].columns) if key in self._kept else []
+        upload = self._find(key)
+        return [] if upload is None else list(upload.columns)
+
+    def _find(self, key: str) -> Upload | None:
+        with self._lock:
+            return self._kept.get(key)
 
 
 def read_upload(name: str, contents: str) -> Upload:
@@ -160,7 +170,7 @@ class _Key:
         return hash(self.upload.key)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@remembered(_REMEMBERED)
 def _labelled(
     key: _Key, target: str, marks: tuple[tuple[int, str], ...]
 ) -> tuple[Labelling, tuple[str, ...]]:
