@@ -532,6 +532,47 @@ def test_every_control_is_on_the_page_and_nothing_comes_from_elsewhere():
     assert "https://" not in index
 
 
+def call_view(client, output, state):
+    """Ask for a part of the page, as the browser does."""
+    listed = client.get("/_dash-dependencies").get_json()
+    (call,) = [each for each in listed if each["output"].startswith(f"..{output}.")]
+    places = [place.rsplit(".", 1) for place in call["output"].strip(".").split("...")]
+    return client.post(
+        "/_dash-update-component",
+        json={
+            "output": call["output"],
+            "outputs": [{"id": name, "property": prop} for name, prop in places],
+            "inputs": [{"id": "state", "property": "data", "value": state}],
+            "changedPropIds": ["state.data"],
+        },
+    )
+
+
+def test_what_nobody_expected_is_said_on_the_page_and_logged_with_its_place(caplog):
+    client = build_app().server.test_client()
+    answered = call_view(client, "play_cloud", State().as_values()).get_json()
+    assert len(answered["response"]["play_cloud"]["figure"]["data"]) > 2
+    assert "message" not in answered.get("sideUpdate", {})
+    assert not caplog.records
+    response = call_view(client, "play_cloud", {"labels": 7})  # no page of ours sends that
+    said = response.get_json()["sideUpdate"]["message"]["children"]
+    assert "mistake of the page (TypeError)" in said
+    assert "the terminal where it runs says more" in said
+    assert "Traceback" in caplog.text
+    assert "in from_values" in caplog.text
+
+
+def test_a_request_that_is_too_large_is_answered_in_words():
+    app = build_app()
+    app.server.config["MAX_CONTENT_LENGTH"] = 2**20  # or the test would send 256 MB
+    client = app.server.test_client()
+    response = client.post("/_dash-update-component", json={"contents": "x" * 2**22})
+    shown = response.get_json()["response"]
+    assert (
+        "The file has about 3 MB, and the page takes 8 MB" in (shown["message"]["children"])
+    )
+
+
 def test_a_busy_port_gives_way_to_the_next_free_one():
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))

@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+import logging
 import socket
 import threading
 import webbrowser
@@ -13,7 +14,8 @@ from urllib.parse import urlsplit
 from dash import Dash, Input, Output, ctx, no_update, set_props
 from dash import State as Kept
 from dash.dcc.express import send_bytes
-from flask import Response, request
+from flask import Response, jsonify, request
+from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from icssl.explore import table_view, views
@@ -28,9 +30,16 @@ from icssl.explore.events import (
 )
 from icssl.explore.layout import page
 from icssl.explore.state import State, from_link, to_link
-from icssl.explore.tables import Uploads, download, labelled_table
+from icssl.explore.tables import (
+    ASK_INSTEAD,
+    MOST_BYTES,
+    Uploads,
+    download,
+    labelled_table,
+)
 
-_MOST_REQUEST = 2**28  # bytes; a table is refused far below, with a message on the page
+_LOG = logging.getLogger(__name__)
+_MOST_REQUEST = 2**28  # bytes; below, a file that is too large is refused by its name
 _PORTS_TRIED = 50
 
 
@@ -45,6 +54,7 @@ def build_app() -> Dash:
     )
     app.layout = page
     app.server.config["MAX_CONTENT_LENGTH"] = _MOST_REQUEST
+    app.server.register_error_handler(RequestEntityTooLarge, _too_large)
     uploads = Uploads()
     _add_events(app, uploads)
     for view in (views.frame, views.play, views.inside, views.why):
@@ -55,8 +65,27 @@ def build_app() -> Dash:
 
 
 def _tell(error: Exception) -> None:
-    """What nobody expected is said on the page, which lives on."""
-    set_props("message", {"children": f"That did not work: {error}"})
+    """What nobody expected is said on the page, which lives on; the terminal says where."""
+    _LOG.error("The page could not answer.", exc_info=error)
+    text = (
+        f"That did not work, by a mistake of the page ({type(error).__name__}): the "
+        "terminal where it runs says more."
+    )
+    set_props("message", {"children": text})
+
+
+def _too_large(_: RequestEntityTooLarge) -> Response:
+    """Said on the page: of an error, Dash would tell the browser's console only.
+
+    Nothing but a file is as large, so this answers for the callback that takes files.
+    """
+    size = (request.content_length or 0) * 3 / 4 / 2**20  # as base64 a file is 4/3 as long
+    text = (
+        f"The file has about {size:,.0f} MB, and the page takes {MOST_BYTES // 2**20} MB: "
+        f"drop a part of it. {ASK_INSTEAD}"
+    )
+    shown = {"message": {"children": text}, "upload": {"contents": None}}
+    return jsonify(multi=True, response=shown)
 
 
 def _add_events(app: Dash, uploads: Uploads) -> None:

@@ -30,7 +30,7 @@ MOST_ROWS = 5_000
 SUFFIXES = (".csv", ".parquet")
 _REMEMBERED = 4  # tables
 _MANY = 30  # different values: more are hardly classes
-_ASK_INSTEAD = "icssl classify FILE --target COLUMN, in a terminal, has no such limit."
+ASK_INSTEAD = "icssl classify FILE --target COLUMN, in a terminal, has no such limit."
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def read_upload(name: str, contents: str) -> Upload:
     if len(frame) > MOST_ROWS:
         raise ValueError(
             f"{name} has {len(frame):,} rows, and the page takes {MOST_ROWS:,}: drop "
-            f"fewer. {_ASK_INSTEAD}"
+            f"fewer. {ASK_INSTEAD}"
         )
     return Upload(name, content, columns, key, _likely_target(frame))
 
@@ -119,7 +119,7 @@ def _decoded(name: str, contents: str) -> bytes:
         size, most = (number / 2**20 for number in (len(encoded) * 3 // 4, MOST_BYTES))
         raise ValueError(
             f"{name} has {size:.1f} MB, and the page takes {most:.0f} MB: drop a part of "
-            f"it. {_ASK_INSTEAD}"
+            f"it. {ASK_INSTEAD}"
         )
     try:
         content = base64.b64decode(encoded, validate=True)
