@@ -7,10 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -392,7 +394,7 @@ def test_a_table_is_read_labelled_marked_and_written(suffix, tmp_path):
         (
             "long.csv",
             b"a,b\n" + b"1,2\n" * 5001,
-            "has 5,001 rows, and the page takes 5,000",
+            "has more than 5,000 rows, and the page takes 5,000",
         ),
         ("big.csv", b"a" * (tables.MOST_BYTES + 3), "the page takes 8 MB"),
     ],
@@ -400,7 +402,42 @@ def test_a_table_is_read_labelled_marked_and_written(suffix, tmp_path):
 def test_what_is_no_table_for_the_page_is_refused(name, content, words):
     with pytest.raises(ValueError, match=words.replace(".", r"\.")) as caught:
         tables.read_upload(name, encoded(content))
-    assert "/tmp" not in str(caught.value)
+    assert tempfile.gettempdir() not in str(caught.value)
+
+
+def test_a_line_cut_short_is_named_without_the_folder_it_is_read_from():
+    upload = tables.read_upload("short.csv", encoded(b"a,b,label\n1,2,x\n3\n"))
+    with pytest.raises(ValueError, match=r"^short\.csv, line 3, has 1 fields") as caught:
+        tables.labelled_table(upload, "label", ())
+    assert tempfile.gettempdir() not in str(caught.value)
+
+
+def packed(frame):
+    buffer = BytesIO()
+    frame.to_parquet(buffer, compression="zstd", use_dictionary=False)
+    return buffer.getvalue()
+
+
+def test_a_parquet_file_is_refused_by_its_own_account_before_it_is_unpacked():
+    """Its pages are torn out: what is read of it is the account at its end."""
+    rows = packed(pd.DataFrame({"a": np.arange(6000)}))
+    wide = packed(pd.DataFrame({"a": ["x" * 2**20] * 260}))
+    assert len(wide) < tables.MOST_BYTES
+    for content, words in {
+        rows: "has 6,000 rows, and the page takes 5,000: drop fewer",
+        wide: "MB without compression, and the page takes 256 MB: drop a part",
+    }.items():
+        length = int.from_bytes(content[-8:-4], "little") + 8  # of the account
+        torn = b"PAR1" + bytes(len(content) - length - 4) + content[-length:]
+        with pytest.raises(ValueError, match=words):
+            tables.read_upload("a.parquet", encoded(torn))
+
+
+def test_of_a_long_csv_only_the_first_rows_are_read():
+    """What comes after them is no table at all, and nobody looks."""
+    content = b"a,b\n" + b"1,2\n" * 5001 + b'"' + b"3,4,5\n" * 100
+    with pytest.raises(ValueError, match="has more than 5,000 rows"):
+        tables.read_upload("long.csv", encoded(content))
 
 
 def test_an_upload_that_was_cut_short_is_refused():

@@ -118,7 +118,7 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
             after, message = _next(before, event, given, uploads)
             if event == "url" and after == before:  # our own change of the address
                 message = no_update
-        except ValueError as error:
+        except (ValueError, ImportError) as error:
             after, message = before or State(), str(error)
         shown = _shown(before, after, message, outputs)
         if event in (*CLOUDS, "upload"):

@@ -1,7 +1,7 @@
 """Tables that a person drops on the page: kept in memory, labelled, given back.
 
 Nothing that the page sends names a file: a table is known by the fingerprint of its bytes,
-and pandas reads it from a temporary folder that is gone afterwards.
+and is read from memory, or from a temporary folder that is gone afterwards.
 """
 
 import base64
@@ -10,8 +10,10 @@ import hashlib
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,15 +29,16 @@ from icssl.tabular.files import LabelTable, default_output, read_table, write_ta
 
 MOST_BYTES = 8 * 2**20
 MOST_ROWS = 5_000
+MOST_UNPACKED = 2**28  # bytes that a Parquet file says it has without compression
 SUFFIXES = (".csv", ".parquet")
 _REMEMBERED = 4  # tables
 _MANY = 30  # different values: more are hardly classes
 ASK_INSTEAD = "icssl classify FILE --target COLUMN, in a terminal, has no such limit."
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Upload:
-    """A file as it was dropped.
+    """A file as it was dropped; two of the same fingerprint are equal.
 
     Parameters
     ----------
@@ -49,11 +52,11 @@ class Upload:
         The column that looks most like labels, or nothing.
     """
 
-    name: str
-    content: bytes = field(repr=False)
-    columns: tuple[str, ...]
+    name: str = field(compare=False)
+    content: bytes = field(repr=False, compare=False)
+    columns: tuple[str, ...] = field(compare=False)
     key: str
-    guess: str = ""
+    guess: str = field(default="", compare=False)
 
 
 class Uploads:
@@ -103,13 +106,9 @@ def read_upload(name: str, contents: str) -> Upload:
         )
     content = _decoded(name, contents)
     key = hashlib.sha256(name.encode() + b"\0" + content).hexdigest()[:16]
-    frame = _frame(Upload(name, content, (), key))
+    read = _parquet_frame if suffix == ".parquet" else _csv_frame
+    frame = read(name, content)
     columns = tuple(str(column) for column in frame.columns)
-    if len(frame) > MOST_ROWS:
-        raise ValueError(
-            f"{name} has {len(frame):,} rows, and the page takes {MOST_ROWS:,}: drop "
-            f"fewer. {ASK_INSTEAD}"
-        )
     return Upload(name, content, columns, key, _likely_target(frame))
 
 
@@ -130,51 +129,75 @@ def _decoded(name: str, contents: str) -> bytes:
     return content
 
 
-def _frame(upload: Upload) -> Any:
-    """Every column, by way of the table's reader, whose errors name the place."""
-    with TemporaryDirectory() as folder:
-        path = _stored(upload, folder)
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("tables need pandas: pip install 'icssl[tables]'.") from error
-        try:
-            if path.suffix == ".parquet":
-                return pd.read_parquet(path)
-            return pd.read_csv(
-                path, encoding="utf-8-sig", index_col=False, low_memory=False
-            )
-        except (ValueError, OSError) as error:
-            raise ValueError(
-                f"{upload.name} cannot be read as a table: {_said(error, path, upload)}"
-            ) from error
+def _csv_frame(name: str, content: bytes) -> Any:
+    """Every column, of a row more than the page takes at most."""
+    with _explained(name):
+        import pandas as pd
+
+        frame = pd.read_csv(
+            BytesIO(content),
+            encoding="utf-8-sig",
+            index_col=False,
+            low_memory=False,
+            nrows=MOST_ROWS + 1,
+        )
+    if len(frame) > MOST_ROWS:
+        raise ValueError(_too_many(name, f"more than {MOST_ROWS:,}"))
+    return frame
+
+
+def _parquet_frame(name: str, content: bytes) -> Any:
+    """Every column, if the file's own account of its size is not above what is taken."""
+    with _explained(name):
+        import pandas as pd
+        from pyarrow.parquet import read_metadata
+
+        about = read_metadata(BytesIO(content))
+    if about.num_rows > MOST_ROWS:
+        raise ValueError(_too_many(name, f"{about.num_rows:,}"))
+    groups = (about.row_group(i) for i in range(about.num_row_groups))
+    size = sum(group.total_byte_size for group in groups)
+    if size > MOST_UNPACKED:
+        raise ValueError(
+            f"{name} has {size / 2**20:,.0f} MB without compression, and the page takes "
+            f"{MOST_UNPACKED // 2**20} MB: drop a part of it. {ASK_INSTEAD}"
+        )
+    with _explained(name):
+        return pd.read_parquet(BytesIO(content))
+
+
+def _too_many(name: str, rows: str) -> str:
+    return (
+        f"{name} has {rows} rows, and the page takes {MOST_ROWS:,}: drop fewer. "
+        f"{ASK_INSTEAD}"
+    )
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Errors of a reader with the name of the file, or of what is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            f"tables need {error.name}: pip install 'icssl[tables]'."
+        ) from error
+    except (ValueError, OSError) as error:
+        said = str(error).rstrip(".")
+        raise ValueError(f"{name} cannot be read as a table: {said}.") from error
 
 
 def labelled_table(
     upload: Upload, target: str, marks: Sequence[tuple[int, str]]
 ) -> tuple[Labelling, tuple[str, ...]]:
     """What the classifier says, with labels that were given on the page; and warnings."""
-    return _labelled(_Key(upload), target, tuple(marks))
-
-
-class _Key:
-    """An upload that is equal to any other of the same fingerprint, for the memory."""
-
-    def __init__(self, upload: Upload) -> None:
-        self.upload = upload
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and other.upload.key == self.upload.key
-
-    def __hash__(self) -> int:
-        return hash(self.upload.key)
+    return _labelled(upload, target, tuple(marks))
 
 
 @remembered(_REMEMBERED)
 def _labelled(
-    key: _Key, target: str, marks: tuple[tuple[int, str], ...]
+    upload: Upload, target: str, marks: tuple[tuple[int, str], ...]
 ) -> tuple[Labelling, tuple[str, ...]]:
-    upload = key.upload
     with TemporaryDirectory() as folder:
         path = _stored(upload, folder)
         try:
@@ -223,7 +246,7 @@ def _marked(table: LabelTable, marks: tuple[tuple[int, str], ...]) -> ndarray:
     target = np.array(table.target, dtype=object)
     example = next((cell for cell in target if not is_missing(cell) and cell != -1), "")
     for row, label in marks:
-        if not row < len(target):
+        if not 0 <= row < len(target):
             raise ValueError(f"row {row} is not in the table: it has {len(target)}.")
         target[row] = _like(example, label)
     return target
