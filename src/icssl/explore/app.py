@@ -57,8 +57,10 @@ def build_app() -> Dash:
     app.server.register_error_handler(RequestEntityTooLarge, _too_large)
     uploads = Uploads()
     _add_events(app, uploads)
-    for view in (views.frame, views.play, views.inside, views.why):
-        _add_view(app, view)
+    _add_view(app, views.frame, views.OUTPUTS["frame"])
+    _add_view(app, views.play, views.OUTPUTS["play"])
+    _add_view(app, views.inside, views.OUTPUTS["inside"])
+    _add_view(app, views.why, views.OUTPUTS["why"])
     _add_view(app, lambda state: table_view.data(state, uploads), table_view.OUTPUTS)
     _add_download(app, uploads)
     return app
@@ -173,10 +175,9 @@ def _shown(
 def _add_view(
     app: Dash,
     view: Callable[[State], dict[str, Any] | None],
-    outputs: dict[str, tuple[str, str]] | None = None,
+    places: dict[str, tuple[str, str]],
 ) -> None:
     """A part of the page that is a function of the state; None where it is not shown."""
-    places = outputs or views.OUTPUTS[view.__name__]
 
     @app.callback(
         output={name: Output(*place) for name, place in places.items()},

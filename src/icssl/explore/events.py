@@ -71,7 +71,7 @@ def after_button(state: State, name: str, label: str = "") -> State:
     """A button was pressed; ``label`` is what stands in the field for a new label."""
     if name == "mark":
         return state.with_mark(state.row, label.strip())
-    return BUTTONS[name](state)
+    return _MADE_BY[name](state)
 
 
 def _with_new_class(state: State) -> State:
@@ -102,13 +102,13 @@ def _clicked(click: Mapping[str, Any] | None) -> int | None:
     return None
 
 
-BUTTONS: dict[str, Callable[[State], State]] = {
+_MADE_BY: dict[str, Callable[[State], State]] = {
     "label": _labelled,
     "new_class": _with_new_class,
     "clear": lambda state: replace(state, labels=()),
     "start": with_one_label_a_class,
     "suggest": _with_suggestion,
-    "mark": lambda state: state,  # needs the label as well: see after_button
     "unmark": lambda state: replace(state, marks=()),
 }
-"""What each button makes of a state."""
+BUTTONS = (*_MADE_BY, "mark")
+"""Those of the page that change the state."""

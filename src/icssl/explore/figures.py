@@ -218,13 +218,12 @@ def angle_figure(opened: dict[str, Opened], number: int | None) -> Figure:
     layout["xaxis"] |= {"showticklabels": True, "dtick": 1}
     layout["yaxis"] |= {"showticklabels": True}
     if number is not None:
-        place = float(np.log10(number))
         line = {"color": "#d55e00", "width": 2, "dash": "dash"}
         layout["shapes"] = [
             {
                 "type": "line",
-                "x0": number if place else 1,
-                "x1": number if place else 1,
+                "x0": number,
+                "x1": number,
                 "y0": 0,
                 "y1": 1,
                 "yref": "paper",
