@@ -44,7 +44,13 @@ from icssl.explore.events import (
 from icssl.explore.inside import MOST_SHOWN, constructed_model, open_model, trained_model
 from icssl.explore.play import answer, drawable, flat_or_solid, reasons
 from icssl.explore.sources import SOURCES, draw_cloud, one_label_a_class
-from icssl.explore.state import MOST_CLASSES, State, from_link, to_link
+from icssl.explore.state import (
+    MOST_CLASSES,
+    State,
+    from_link,
+    to_link,
+    with_one_label_a_class,
+)
 
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
 
@@ -84,6 +90,12 @@ def test_a_link_without_labels_has_one_a_class():
     assert from_link(to_link(same))[0].labels == same.labels
 
 
+def test_the_page_opens_with_the_first_seed_and_the_labels_of_its_own_rule():
+    start = State()
+    assert start.seed == 0
+    assert with_one_label_a_class(replace(start, labels=())) == start
+
+
 def test_an_unchanged_page_has_a_short_address():
     assert to_link(State()) == ""
     assert from_link("") == from_link(None) == (State(), "")
@@ -100,6 +112,13 @@ def test_an_unchanged_page_has_a_short_address():
         ("?labels=7", "labels=7"),
         ("?labels=300:0", "a labelled point must be from 0 to 199, got 300"),
         ("?labels=3:-4", "a class must be from 0 to"),
+        ("?labels=3:0,3:1", "a point has one label, got 2 of point 3"),
+        ("?marks=-1:x", "a labelled row must be from 0 to 1e+09, got -1"),
+        ("?marks=4:x,4:y", "a row has one label, got 2 of row 4"),
+        ("?row=-1", "row must be from 0 to 1e+09, got -1"),
+        ("?layer=-1", "layer must be from 0 to 10000, got -1"),
+        ("?point=-1", "point must be from 0 to 199, got -1"),
+        ("?brush=-2", "brush must be from -1 to 34, got -2"),
         ("?colour=red", "colour=red"),
         (f"?labels=1:{MOST_CLASSES}", "classes must be from 2 to 35"),
     ],
@@ -484,8 +503,22 @@ def test_marks_are_of_the_kind_of_the_other_labels():
     assert found.labels[[10, 11]].tolist() == [1, 2]
     with pytest.raises(ValueError, match="whole numbers, got 'oak'"):
         tables.labelled_table(upload, "label", ((10, "oak"),))
-    with pytest.raises(ValueError, match="row 99 is not in the table"):
-        tables.labelled_table(upload, "label", ((99, "1"),))
+    for row in (99, -1):
+        with pytest.raises(ValueError, match=f"row {row} is not in the table"):
+            tables.labelled_table(upload, "label", ((row, "1"),))
+
+
+def test_every_picture_of_an_embedding_says_how_it_is_drawn():
+    uploads = tables.Uploads()
+    upload = uploads.add("flowers.csv", encoded(iris_table().to_csv(index=False).encode()))
+    notes = [data_note(uploads, table=upload.key, target="species")]
+    for tab in ("play", "inside", "why"):
+        state = from_link(f"?source=wine&tab={tab}")[0]
+        notes.append(str(getattr(views, tab)(state)["note"]))
+        flat = from_link(f"?n=50&tab={tab}")[0]
+        assert "hyperbolic" not in str(getattr(views, tab)(flat)["note"])
+    for note in notes:
+        assert "drawn nearer (by the inverse hyperbolic sine)" in note
 
 
 def test_only_the_last_tables_are_kept():
@@ -556,6 +589,13 @@ def test_tables_that_are_labelled_at_once_keep_their_own_warnings():
 
 
 # The server
+
+
+def test_only_what_becomes_part_of_the_page_needs_dash():
+    folder = Path(views.__file__).parent
+    pattern = re.compile(r"^(?:from|import) (?:dash|flask|werkzeug)\b", re.MULTILINE)
+    found = {path.stem for path in folder.glob("*.py") if pattern.search(path.read_text())}
+    assert found == {"app", "layout", "views", "table_view"}
 
 
 def test_every_control_is_on_the_page_and_nothing_comes_from_elsewhere():

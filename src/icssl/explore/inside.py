@@ -20,7 +20,7 @@ from icssl.episode import Episode
 from icssl.errors import check_choice
 from icssl.evaluation.mechanism import principal_angles
 from icssl.explore.computing import remembered
-from icssl.explore.play import Labels, usable
+from icssl.explore.play import Labels, codes_of, usable
 from icssl.explore.sources import Cloud, draw_cloud
 from icssl.model.config import ModelConfig
 from icssl.model.inputs import neighbour_scaled
@@ -141,12 +141,10 @@ def _shown(n: int, labelled: list[int]) -> ndarray:
 
 
 def _episode(cloud: Cloud, shown: ndarray, labels: Labels, classes: ndarray) -> Episode:
-    y = np.full(len(cloud.y), -1)
-    for point, code in labels:
-        y[point] = np.searchsorted(classes, code)
-    return Episode.single(
-        cloud.x[shown], y[shown], y[shown] >= 0, n_classes=max(2, len(classes))
-    )
+    given = codes_of(labels, len(cloud.y))[shown]
+    labelled = given >= 0
+    y = np.where(labelled, np.searchsorted(classes, given), -1)
+    return Episode.single(cloud.x[shown], y, labelled, n_classes=max(2, len(classes)))
 
 
 def _walks(trace: dict[str, Tensor]) -> list[Layer]:

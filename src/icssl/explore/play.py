@@ -19,6 +19,12 @@ from icssl.tabular import ColumnEncoder
 
 Labels = tuple[tuple[int, int], ...]
 
+DRAWN = (
+    "drawn are two principal coordinates of the classifier's embedding; points far from "
+    "all others are drawn nearer (by the inverse hyperbolic sine)."
+)
+"""What :func:`drawable` does, for the notes beside its pictures."""
+
 ALL_VIEWS_ROWS = 400  # up to here in all views: more would make a click wait
 _REMEMBERED = 8
 _MOST_SPREAD = 1_000  # points whose weights are all computed
@@ -81,6 +87,14 @@ def usable(labels: Labels, n: int) -> Labels:
     return tuple((point, code) for point, code in labels if point < n)
 
 
+def codes_of(labels: Labels, n: int) -> Int[ndarray, " n"]:
+    """The code of every point's label, -1 for none."""
+    codes = np.full(n, -1)
+    for point, code in usable(labels, n):
+        codes[point] = code
+    return codes
+
+
 def answer(cloud: Cloud, labels: Labels) -> Answer | None:
     """What is predicted; None as long as fewer than two classes have a label."""
     labels = usable(labels, len(cloud.y))
@@ -92,9 +106,7 @@ def answer(cloud: Cloud, labels: Labels) -> Answer | None:
 @remembered(_REMEMBERED)
 def _answered(key: tuple[Any, ...], labels: Labels) -> Answer:
     cloud = draw_cloud(*key)
-    given = np.full(len(cloud.y), -1)
-    for point, code in labels:
-        given[point] = code
+    given = codes_of(labels, len(cloud.y))
     few = len(cloud.y) <= ALL_VIEWS_ROWS
     classifier = ICSSLClassifier("all views" if few else "one view", device="cpu")
     with warnings.catch_warnings():
@@ -150,8 +162,7 @@ def flat_or_solid(cloud: Cloud) -> Float[ndarray, "n axes"]:
 def _embedding(key: tuple[Any, ...]) -> ndarray:
     cloud = draw_cloud(*key)
     # The embedding is that of all rows and does not look at labels, but fit wants some.
-    given = np.full(len(cloud.y), -1)
-    given[:2] = 0, 1
+    given = codes_of(((0, 0), (1, 1)), len(cloud.y))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         classifier = ICSSLClassifier("one view", device="cpu").fit(cloud.x, given)

@@ -1,6 +1,7 @@
 """``State``: all that a person has set on the page, and its address."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -62,6 +63,8 @@ class State:
     n: int = 200
     noise: float = 0.1
     seed: int = 0
+    # What with_one_label_a_class gives for the cloud above; it is not computed here, or
+    # every import would draw a cloud.
     labels: tuple[tuple[int, int], ...] = ((150, 1), (173, 0))
     brush: int = TRUE_CLASS
     classes: int = 2
@@ -84,6 +87,10 @@ class State:
         for point, code in self.labels:
             _check_range("a labelled point", point, 0, self.n - 1)
             _check_range("a class", code, 0, self.classes - 1)
+        for row, _ in self.marks:
+            _check_range("a labelled row", row, *_RANGES["row"])
+        _check_once("point", [point for point, _ in self.labels])
+        _check_once("row", [row for row, _ in self.marks])
 
     def with_label(self, point: int, code: int) -> "State":
         """A point labelled; the label it has already is taken away again."""
@@ -225,6 +232,12 @@ def _reader(name: str, default: Any) -> Callable[[str], Any]:
 
 
 _READERS = {field.name: _reader(field.name, field.default) for field in fields(State)}
+
+
+def _check_once(name: str, labelled: Sequence[int]) -> None:
+    for each, count in Counter(labelled).items():
+        if count > 1:
+            raise ValueError(f"a {name} has one label, got {count} of {name} {each}.")
 
 
 def _check_range(name: str, given: float, least: float, most: float) -> None:

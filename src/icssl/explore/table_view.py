@@ -9,7 +9,7 @@ from icssl.classify_report import least_certain, row_table
 from icssl.errors import check_choice
 from icssl.explore import figures
 from icssl.explore.layout import table
-from icssl.explore.play import drawable
+from icssl.explore.play import DRAWN, drawable
 from icssl.explore.state import State
 from icssl.explore.tables import Upload, Uploads, labelled_table
 
@@ -59,7 +59,10 @@ def _labelled(state: State, upload: Upload) -> dict[str, Any]:
         lines.append(f"{len(state.marks)} of the labels were given on this page.")
     return {
         "cloud": figure,
-        "note": [html.P(line) for line in lines],
+        "note": [
+            *(html.P(line) for line in lines),
+            html.P(DRAWN.capitalize(), className="small"),
+        ],
         "tables": [
             table(CLASS_HEADER, class_rows(found), "Classes"),
             *_row_tables(found),

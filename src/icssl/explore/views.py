@@ -17,9 +17,11 @@ from icssl.explore.inside import MOST_SHOWN, Layer, Opened, open_model
 from icssl.explore.layout import table
 from icssl.explore.play import (
     ALL_VIEWS_ROWS,
+    DRAWN,
     Answer,
     Reason,
     answer,
+    codes_of,
     flat_or_solid,
     reasons,
 )
@@ -85,7 +87,7 @@ def play(state: State) -> Shown | None:
     found = answer(cloud, state.labels)
     about = _drawing(state, points)
     if found is None:
-        given = _given(state, cloud)
+        given = codes_of(state.labels, len(cloud.y))
         both = figures.cloud_figure(points, np.full(len(points), -1), given, **about)
         note = "Label points of two classes at least: then the others are predicted."
         nothing = {"title": figures.rival_title(state.rival), "scores": ""}
@@ -146,7 +148,11 @@ def why(state: State) -> Shown | None:
         "cloud": figures.reason_cloud(points, each[0], found.given, **about),
         "bars": figures.reason_figure(each[0], found.given, cloud.classes),
         "title": f"Logit of {name!r} at point {point}",
-        "note": [_about_reason(point, each[0], name, found), *_picture(cloud, point)],
+        "note": [
+            _about_reason(point, each[0], name, found),
+            *_picture(cloud, point),
+            *_limits(cloud),
+        ],
         "table": _reason_table(cloud, found, each),
     }
 
@@ -159,14 +165,6 @@ def _drawing(state: State, points: ndarray) -> dict[str, Any]:
     """What all pictures of a cloud share; a new cloud is a new view of it."""
     key = f"{state.source} {state.n} {state.noise} {state.seed}"
     return {"selected": min(state.point, len(points) - 1), "revision": key}
-
-
-def _given(state: State, cloud: Cloud) -> ndarray:
-    given = np.full(len(cloud.y), -1)
-    for point, code in state.labels:
-        if point < len(given):
-            given[point] = code
-    return given
 
 
 def _coloured(state: State, cloud: Cloud, found: Answer, points: ndarray) -> Figure:
@@ -201,12 +199,7 @@ def _about_point(state: State, cloud: Cloud, found: Answer) -> Any:
 
 def _limits(cloud: Cloud) -> list[Any]:
     """What the page does otherwise than a person may think."""
-    notes = []
-    if cloud.x.shape[1] > 3:
-        notes.append(
-            f"{cloud.x.shape[1]:,} columns: drawn are two principal coordinates of the "
-            "classifier's embedding; points far from all others are drawn nearer."
-        )
+    notes = _how_drawn(cloud)
     if len(cloud.y) > ALL_VIEWS_ROWS:
         notes.append(
             f"Above {ALL_VIEWS_ROWS} points the page reads the cloud in one view instead "
@@ -214,6 +207,15 @@ def _limits(cloud: Cloud) -> list[Any]:
         )
     if len(cloud.y) < cloud.key[1]:
         notes.append(f"The table has {len(cloud.y):,} rows: all are shown.")
+    return _small(notes)
+
+
+def _how_drawn(cloud: Cloud) -> list[str]:
+    columns = cloud.x.shape[1]
+    return [f"{columns:,} columns: {DRAWN}"] if columns > 3 else []
+
+
+def _small(notes: Sequence[str]) -> list[Any]:
     return [html.P(note, className="small") for note in notes]
 
 
@@ -228,7 +230,8 @@ def _scores(cloud: Cloud, found: Answer) -> Any:
 
 def _layer_figure(state: State, cloud: Cloud, here: Opened, layer: Layer) -> Figure:
     points = flat_or_solid(cloud)[here.shown]
-    given, point = _given(state, cloud)[here.shown], _seat(state, here)
+    given = codes_of(state.labels, len(cloud.y))[here.shown]
+    point = _seat(state, here)
     revision = f"{layer.stage} {_drawing(state, points)['revision']}"
     about: dict[str, Any] = {"selected": point, "revision": revision}
     if layer.stage == "walks":
@@ -276,7 +279,7 @@ def _about_layer(state: State, cloud: Cloud, here: Opened, layer: Layer) -> list
         )
     else:
         codes = here.classes[layer.value.argmax(axis=1)]
-        others = _given(state, cloud)[here.shown] < 0
+        others = codes_of(state.labels, len(cloud.y))[here.shown] < 0
         right = float((codes == cloud.y[here.shown])[others].mean())
         logits = ", ".join(
             f"{class_name(int(code), cloud.classes)} {value:+.2f}"
@@ -285,10 +288,10 @@ def _about_layer(state: State, cloud: Cloud, here: Opened, layer: Layer) -> list
         text = (
             f"Logits of point {point}: {logits}. Right so far: {right:.3f} of the points."
         )
-    small = []
+    notes = [] if layer.stage == "eigenmap" else _how_drawn(cloud)
     if len(here.shown) < len(cloud.y):
-        small = [html.P(f"{MOST_SHOWN} of the points take part.", className="small")]
-    return [html.P(text), *small]
+        notes.append(f"{MOST_SHOWN} of the points take part.")
+    return [html.P(text), *_small(notes)]
 
 
 def _stage_marks(layers: Sequence[Layer]) -> dict[str, str]:
