@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from dash import Dash, Input, Output, ctx, no_update, set_props
 from dash import State as Kept
 from dash.dcc.express import send_bytes
-from flask import Response, jsonify, request
-from werkzeug.exceptions import RequestEntityTooLarge
+from flask import Response, request
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from icssl.explore import table_view, views
@@ -31,15 +30,14 @@ from icssl.explore.events import (
 from icssl.explore.layout import page
 from icssl.explore.state import State, from_link, to_link
 from icssl.explore.tables import (
-    ASK_INSTEAD,
-    MOST_BYTES,
     Uploads,
+    check_size,
     download,
     labelled_table,
 )
 
 _LOG = logging.getLogger(__name__)
-_MOST_REQUEST = 2**28  # bytes; below, a file that is too large is refused by its name
+_MOST_REQUEST = 2**24  # bytes; the page sends a file of MOST_BYTES at most, as base64
 _PORTS_TRIED = 50
 
 
@@ -54,7 +52,6 @@ def build_app() -> Dash:
     )
     app.layout = page
     app.server.config["MAX_CONTENT_LENGTH"] = _MOST_REQUEST
-    app.server.register_error_handler(RequestEntityTooLarge, _too_large)
     uploads = Uploads()
     _add_events(app, uploads)
     _add_view(app, views.frame, views.OUTPUTS["frame"])
@@ -62,6 +59,7 @@ def build_app() -> Dash:
     _add_view(app, views.inside, views.OUTPUTS["inside"])
     _add_view(app, views.why, views.OUTPUTS["why"])
     _add_view(app, lambda state: table_view.data(state, uploads), table_view.OUTPUTS)
+    _add_refusal(app)
     _add_download(app, uploads)
     return app
 
@@ -74,20 +72,6 @@ def _tell(error: Exception) -> None:
         "terminal where it runs says more."
     )
     set_props("message", {"children": text})
-
-
-def _too_large(_: RequestEntityTooLarge) -> Response:
-    """Said on the page: of an error, Dash would tell the browser's console only.
-
-    Nothing but a file is as large, so this answers for the callback that takes files.
-    """
-    size = (request.content_length or 0) * 3 / 4 / 2**20  # as base64 a file is 4/3 as long
-    text = (
-        f"The file has about {size:,.0f} MB, and the page takes {MOST_BYTES // 2**20} MB: "
-        f"drop a part of it. {ASK_INSTEAD}"
-    )
-    shown = {"message": {"children": text}, "upload": {"contents": None}}
-    return jsonify(multi=True, response=shown)
 
 
 def _add_events(app: Dash, uploads: Uploads) -> None:
@@ -187,6 +171,22 @@ def _add_view(
     def render(values: dict[str, Any]) -> dict[str, Any]:
         shown = view(State.from_values(values))
         return dict.fromkeys(places, no_update) | (shown or {})
+
+
+def _add_refusal(app: Dash) -> None:
+    """A file that the browser does not send, because it is too large, is explained."""
+
+    @app.callback(
+        Output("message", "children", allow_duplicate=True),
+        Input("dropped", "data"),
+        prevent_initial_call=True,
+    )
+    def refuse(dropped: dict[str, Any]) -> Any:
+        try:
+            check_size(str(dropped["name"]), int(dropped["size"]))
+        except ValueError as error:
+            return str(error)
+        return no_update
 
 
 def _add_download(app: Dash, uploads: Uploads) -> None:

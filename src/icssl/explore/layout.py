@@ -31,6 +31,7 @@ def page() -> html.Div:
         children=[
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="state"),
+            dcc.Store(id="dropped"),  # name and size of a file: see assets/dropped.js
             html.Header(
                 [
                     html.H1("icssl explore"),
@@ -204,6 +205,7 @@ def _data() -> list[Any]:
         dcc.Upload(
             id="upload",
             className="drop",
+            max_size=MOST_BYTES,  # or the browser reads it whole, and some break down
             children=html.Button(
                 "Drop a CSV or Parquet file here, or press to choose one", className="wide"
             ),

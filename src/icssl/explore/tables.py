@@ -33,7 +33,7 @@ MOST_UNPACKED = 2**28  # bytes that a Parquet file says it has without compressi
 SUFFIXES = (".csv", ".parquet")
 _REMEMBERED = 4  # tables
 _MANY = 30  # different values: more are hardly classes
-ASK_INSTEAD = "icssl classify FILE --target COLUMN, in a terminal, has no such limit."
+_ASK_INSTEAD = "icssl classify FILE --target COLUMN, in a terminal, has no such limit."
 
 
 @dataclass(frozen=True)
@@ -112,18 +112,22 @@ def read_upload(name: str, contents: str) -> Upload:
     return Upload(name, content, columns, key, _likely_target(frame))
 
 
+def check_size(name: str, size: int) -> None:
+    """Refuse a file of more bytes than the page takes."""
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"{name} has {size / 2**20:,.1f} MB, and the page takes "
+            f"{MOST_BYTES // 2**20} MB: drop a part of it. {_ASK_INSTEAD}"
+        )
+
+
 def _decoded(name: str, contents: str) -> bytes:
     _, _, encoded = contents.partition(",")
-    if len(encoded) * 3 // 4 > MOST_BYTES:
-        size, most = (number / 2**20 for number in (len(encoded) * 3 // 4, MOST_BYTES))
-        raise ValueError(
-            f"{name} has {size:.1f} MB, and the page takes {most:.0f} MB: drop a part of "
-            f"it. {ASK_INSTEAD}"
-        )
     try:
         content = base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
         raise ValueError(f"{name} did not arrive whole: drop it again.") from error
+    check_size(name, len(content))
     if not content:
         raise ValueError(f"{name} is empty: drop a file with a header and rows.")
     return content
@@ -160,7 +164,7 @@ def _parquet_frame(name: str, content: bytes) -> Any:
     if size > MOST_UNPACKED:
         raise ValueError(
             f"{name} has {size / 2**20:,.0f} MB without compression, and the page takes "
-            f"{MOST_UNPACKED // 2**20} MB: drop a part of it. {ASK_INSTEAD}"
+            f"{MOST_UNPACKED // 2**20} MB: drop a part of it. {_ASK_INSTEAD}"
         )
     with _explained(name):
         return pd.read_parquet(BytesIO(content))
@@ -169,7 +173,7 @@ def _parquet_frame(name: str, content: bytes) -> Any:
 def _too_many(name: str, rows: str) -> str:
     return (
         f"{name} has {rows} rows, and the page takes {MOST_ROWS:,}: drop fewer. "
-        f"{ASK_INSTEAD}"
+        f"{_ASK_INSTEAD}"
     )
 
 
