@@ -43,7 +43,7 @@ def scale(
     with user_errors():
         from icssl.errors import check_choice, check_device
         from icssl.experiments.store import Store
-        from icssl.scale.bench import MADE, Trial, run_missing, table_of
+        from icssl.scale.bench import MADE, Trial, missing_of, run_missing, table_of
         from icssl.scale.methods import methods_named, sizes_for
 
         check_folder(output)
@@ -62,7 +62,7 @@ def scale(
             for draw in range(draws)
         ]
     console = Console()
-    missing = sum(trial.key not in store for trial in trials)
+    missing = len(missing_of(trials, store))
     console.print(f"{missing} of {len(trials)} are to be measured.")
 
     def told(trial: Any, row: dict[str, Any]) -> None:
