@@ -23,6 +23,7 @@ from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 
 from helpers import F64, F64_DEEP
 from icssl import ICSSLClassifier, chunks, estimator
+from icssl.choice import views_for
 from icssl.context import backends, exact, search
 from icssl.context import model as model_file
 from icssl.context import reading as reading_file
@@ -387,8 +388,8 @@ def test_auto_says_what_it_chose(monkeypatch):
 
 
 def test_which_views_are_read_follows_rows_columns_backend_and_device():
-    def views(rows, columns, device="cpu", **options):
-        return ICSSLClassifier(**options)._chosen(rows, columns, device)[2]
+    def views(rows, columns, model="auto", backend="auto", device="cpu"):
+        return views_for(model, backend, rows, columns, device)
 
     for all_views, one_view, options in (
         ((200_000, 20), (200_001, 20), {}),
@@ -397,10 +398,13 @@ def test_which_views_are_read_follows_rows_columns_backend_and_device():
         ((4_096, 20), (4_097, 20), {"backend": "dense"}),
         ((4_096, 20), (4_097, 20), {"backend": "exact"}),
         ((50_000, 20), (50_001, 20), {"device": "cuda"}),
+        ((200_000, 41), (200_000, 42), {}),
     ):
         assert views(*all_views, **options) == "all views"
         assert views(*one_view, **options) == "one view"
         assert views(*one_view, model="all views", **options) == "all views"
+        assert views(*all_views, model="one view", **options) == "one view"
+        assert views(*one_view, model="own.safetensors", **options) == "one view"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

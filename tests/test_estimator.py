@@ -31,9 +31,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import F64_DEEP
-from icssl import ICSSLClassifier, estimator
+from icssl import ICSSLClassifier, choice, estimator
+from icssl.choice import MODELS
 from icssl.context.model import ContextConfig, ContextModel
-from icssl.estimator import MODELS
 from icssl.files import write_tensors
 from icssl.weights import released
 from icssl.weights.released import load_context_model, save_context_model, weights_id
@@ -272,7 +272,8 @@ def test_labels_that_cannot_be_used(rng, y, words):
 def test_equal_rows_with_different_labels_are_allowed_and_named(rng):
     X, y = iris(rng)
     X[0], y[0], X[1], y[1], X[2], y[2] = X[4], 0, X[4], 1, X[4], 2
-    with pytest.warns(UserWarning, match="equal in all columns have different labels"):
+    words = "^3 labelled rows that are equal in all columns have different labels"
+    with pytest.warns(UserWarning, match=words):
         found = fitted(X, y)
     assert_simplex(found.label_distributions_, 50, 3)
     with warnings.catch_warnings():
@@ -452,8 +453,13 @@ def test_class_prior_that_is_none(rng, prior):
 def test_unknown_options_list_the_choices(rng):
     X, y = iris(rng)
     for options, words in (
-        ({"class_prior": "unifrom"}, "Did you mean 'uniform'"),
+        ({"class_prior": "unifrom"}, "'uniform', or an array .*Did you mean 'uniform'"),
         ({"model": "won view"}, "Did you mean 'one view'"),
+        (
+            {"model": "x"},
+            "unknown model 'x': choose one of 'all views', 'auto', 'one view', or a file "
+            r"that ends in \.safetensors\.$",
+        ),
         ({"metric": "euclidean"}, "'columns', 'precomputed'"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -611,7 +617,7 @@ def test_views_of_the_models(rng, monkeypatch):
     assert one.model_name_ == ONE
     np.testing.assert_array_equal(auto.predict_proba(X), four.predict_proba(X))
     assert np.abs(one.predict_proba(X) - four.predict_proba(X)).max() > 1e-6
-    monkeypatch.setattr(estimator, "_MOST_ROWS", 49)
+    monkeypatch.setattr(choice, "_MOST_ROWS", 49)
     assert fitted(X, y).model_name_ == ONE
 
 
@@ -645,6 +651,22 @@ def test_weights_from_a_file(rng, weights, tmp_path):
     shutil.copy(Path(released.__file__).parent / released.RELEASED, copy)
     expected = fitted(X, y).predict_proba(X)
     np.testing.assert_array_equal(fitted(X, y, model=copy).predict_proba(X), expected)
+
+
+def test_a_file_of_weights_is_read_once_and_a_given_graph_is_named(weights, monkeypatch):
+    read = []
+
+    def counted(path):
+        read.append(path)
+        return load_context_model(path)
+
+    monkeypatch.setattr(estimator, "load_context_model", counted)
+    X, _, y = two_parts()
+    assert fitted(X, y, model=weights).model_name_ == f"{weights}, {ALL}"
+    assert read == [weights]
+    found = fitted(rbf_kernel(X), y, model=weights, metric="precomputed")
+    assert found.model_name_ == f"{weights}, given graph"
+    assert read == [weights, weights]
 
 
 def rewritten(path, kind=released.FORMAT, **changes):

@@ -68,7 +68,7 @@ def reproduce(
     console = Console()
     with ExitStack() as stack:
         with user_errors():
-            check_choice("artefact (or all, or list)", artefact, [*ARTEFACTS, "all"])
+            check_choice("artefact", artefact, [*ARTEFACTS, "all", "list"])
             check_choice("profile", profile, PROFILES)
             folder = output or Path("results") / profile
             check_folder(folder)

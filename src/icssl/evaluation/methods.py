@@ -76,7 +76,7 @@ def check_request(names: Sequence[str], data: DataConfig, labels: Sequence[float
     """Raise ``ValueError`` for what cannot be evaluated, before anything is trained."""
     for name in names:
         if not files_of(name):
-            check_choice("method (or file that ends in .safetensors)", name, METHODS)
+            check_choice("method", name, METHODS, "a file that ends in .safetensors")
     for split in ("train", "test"):
         source = replace(data, split=split, episodes=0).build()
         for amount in labels:
@@ -152,7 +152,7 @@ def methods_named(
     if paths:
         models = [model for path in paths for model in _models_of(path)]
     else:
-        check_choice("method (or file that ends in .safetensors)", name, METHODS)
+        check_choice("method", name, METHODS, "a file that ends in .safetensors")
         if name not in TRAINED:
             return [_baseline(name, data)]
         config = training_config(name, data, seed=seed, steps=steps)
