@@ -43,6 +43,11 @@ def did_you_mean(given: object, allowed: Sequence[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def reason_of(error: Exception) -> str:
+    """What another library says, to stand before a full stop of ours."""
+    return str(error).rstrip(". \n")
+
+
 def check_at_least(name: str, given: float, least: float) -> None:
     """Raise ``ValueError`` unless ``given >= least``."""
     if not given >= least:

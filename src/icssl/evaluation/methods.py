@@ -205,6 +205,15 @@ def needed_truth(methods: Methods, data: DataConfig) -> DataConfig:
     return data
 
 
+def check_fit(methods: Methods, data: DataConfig, labels: float) -> None:
+    """Raise ``ValueError`` for a model that cannot take the test episodes."""
+    source = replace(data, split="test", episodes=0).build()
+    episode = source.draw(1, generator=generator_for(0, "check"), labels=labels)
+    for method in chain.from_iterable(map(each_of, methods.values())):
+        if isinstance(method, ModelMethod):
+            method.model.check_fits(episode)
+
+
 def _check_ceiling(data: DataConfig) -> None:
     for source in data.sources:
         if source not in (*MANIFOLDS, "product"):

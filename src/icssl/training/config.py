@@ -230,7 +230,7 @@ def _check_kinds(cls: type, values: Mapping[str, Any], prefix: str = "") -> None
             words = [_TYPE_WORDS[kind] for kind in kinds if kind in _TYPE_WORDS] or [
                 "a table"
             ]
-            raise TypeError(
+            raise ValueError(
                 f"{prefix}{known.name} must be {' or '.join(words)}, got {value!r}."
             )
 
