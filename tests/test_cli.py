@@ -235,11 +235,13 @@ def test_an_error_of_the_system_has_no_number(tmp_path):
 def test_only_what_a_person_gave_is_an_invalid_value(kind):
     with pytest.raises(typer.BadParameter, match="mended"), user_errors():
         raise kind("to be mended")
-    with pytest.raises(kind, match="ours"), user_errors() as all_checked:
-        all_checked()
-        raise kind("ours")
+
+
+def test_errors_that_are_ours_keep_their_traceback():
     with pytest.raises(TypeError), user_errors():
         len(3)
+    with pytest.raises(ValueError, match="broken"), user_errors() as all_checked:
+        int(all_checked() or "broken")
 
 
 def test_an_error_in_the_middle_of_a_training_keeps_its_traceback(tmp_path, monkeypatch):
