@@ -21,7 +21,7 @@ from sklearn.datasets import (
 from sklearn.metrics import euclidean_distances
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 
-from helpers import F64, F64_DEEP
+from helpers import F64, F64_DEEP, few_labels
 from icssl import ICSSLClassifier, chunks, estimator
 from icssl.choice import views_for
 from icssl.context import backends, exact, search
@@ -58,16 +58,9 @@ def columns_of(generator, x, k=5):
     return torch.randn(*x.shape[:2], k, generator=generator, dtype=x.dtype)
 
 
-def few_labels(truth, per_class, seed=0):
-    rng, y = np.random.default_rng(seed), np.full(len(truth), -1)
-    for c in np.unique(truth):
-        y[rng.choice(np.flatnonzero(truth == c), per_class, replace=False)] = c
-    return y
-
-
 def digits(rows, per_class=3, seed=0):
     X, truth = load_digits(return_X_y=True)
-    return X[:rows], few_labels(truth[:rows], per_class, seed)
+    return X[:rows], few_labels(truth[:rows], per_class, np.random.default_rng(seed))
 
 
 def fitted(X, y, **options):
@@ -358,7 +351,7 @@ def test_sparse_is_close_to_dense_on_real_tables(name):
     agree, gains, moved = [], [], []
     for per_class in (2, 10):
         for seed in range(draws):
-            y = few_labels(truth, per_class, seed)
+            y = few_labels(truth, per_class, np.random.default_rng(seed))
             dense, thin = (fitted(X, y, backend=b) for b in ("dense", "sparse"))
             p, q = dense.label_distributions_, thin.label_distributions_
             sure = (p.max(axis=1) >= 0.7) & (y == -1)
@@ -478,7 +471,7 @@ def test_options_that_are_none():
 
 def given(n=200, kept=8):
     X, truth = make_blobs(n, centers=[[0, 0], [30, 0]], random_state=0)
-    return kneighbors_graph(X, kept), few_labels(truth, 2)
+    return kneighbors_graph(X, kept), few_labels(truth, 2, np.random.default_rng(0))
 
 
 def test_a_given_graph_stays_sparse(monkeypatch):

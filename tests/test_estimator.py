@@ -30,7 +30,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from helpers import F64_DEEP
+from helpers import F64_DEEP, few_labels
 from icssl import ICSSLClassifier, choice, estimator
 from icssl.choice import MODELS
 from icssl.context.model import ContextConfig, ContextModel
@@ -62,19 +62,11 @@ def rng():
     return np.random.default_rng(0)
 
 
-def some_labels(truth, per_class, rng, mark=-1):
-    """The truth of ``per_class`` rows of every class, and a mark for all others."""
-    y = np.full(len(truth), mark)
-    for c in np.unique(truth):
-        y[rng.choice(np.flatnonzero(truth == c), per_class, replace=False)] = c
-    return y
-
-
 def iris(rng, rows=50, per_class=2):
     """Every third flower: few enough that the eigenmap is exact."""
     X, truth = load_iris(return_X_y=True)
     X, truth = X[:: 150 // rows], truth[:: 150 // rows]
-    return X, some_labels(truth, per_class, rng)
+    return X, few_labels(truth, per_class, rng)
 
 
 def fitted(X, y, **options):
@@ -526,7 +518,7 @@ def test_an_explanation_has_labelled_rows_in_the_order_of_the_table(rng):
 
 def test_suggestions_are_rows_without_a_label_and_far_from_each_other(rng):
     X, truth = make_blobs(90, centers=[[0, 0], [30, 0], [0, 30]], random_state=0)
-    y = some_labels(truth, 1, rng)
+    y = few_labels(truth, 1, rng)
     found = fitted(X, y)
     for k in (1, 10, 87):
         rows = found.suggest(k)
@@ -845,7 +837,7 @@ def test_predictions_are_the_frozen_ones():
 
 def transduction_accuracy(X, truth, per_class, seed, **options):
     """On rows without a label."""
-    y = some_labels(truth, per_class, np.random.default_rng(seed))
+    y = few_labels(truth, per_class, np.random.default_rng(seed))
     hidden = y == -1
     found = fitted(X, y, **options)
     return (found.transduction_ == truth)[hidden].mean()
@@ -878,7 +870,7 @@ def test_accuracy_linear_classes_within_a_point_of_logistic_regression():
         X = rng.normal(size=(200, 8)) @ rng.normal(size=(8, 8))
         scores = (X - X.mean(0)) / X.std(0) @ rng.normal(size=8)
         truth = (scores > 0).astype(int)
-        y = some_labels(truth, 10, rng)
+        y = few_labels(truth, 10, rng)
         known = y != -1
         scaled = StandardScaler().fit_transform(X)
         peer = LogisticRegression().fit(scaled[known], y[known])
@@ -911,7 +903,7 @@ def test_accuracy_unlabelled_rows_help():
     with_them, without = [], []
     for seed in range(5):
         X, truth = make_moons(300, noise=0.05, random_state=seed)
-        y = some_labels(truth, 3, np.random.default_rng(seed))
+        y = few_labels(truth, 3, np.random.default_rng(seed))
         known = y != -1
         with_them.append((fitted(X, y).transduction_ == truth)[~known].mean())
         alone = fitted(X[known], y[known])
