@@ -37,7 +37,8 @@ def scale(
     """Measure time, memory and accuracy as the number of rows grows, beside other methods.
 
     Every method has the same rows and labels and runs in a process of its own. What the
-    folder has is not measured again; methods stop where memory or time forbid more rows.
+    folder has is not measured again, what failed is; methods stop where memory or time
+    forbid more rows.
     With a file of your own, give --sizes the number of its rows.
     """
     with user_errors():
