@@ -10,7 +10,6 @@ line. About five minutes on two cores.
 
 import argparse
 import json
-import multiprocessing
 import resource
 import statistics
 import time
@@ -20,6 +19,7 @@ import torch
 from matplotlib.figure import Figure
 
 from icssl.model.attention import attention, attention_transposed
+from icssl.scale.process import apart
 
 D, V, REPEATS = 6, 8, 3
 SIZES = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000]
@@ -99,10 +99,8 @@ def main():
         if backend == "matrix_free" or n <= DENSE_LIMIT
     ]
     rows = []
-    context = multiprocessing.get_context("spawn")
     for case in cases:
-        with context.Pool(1) as pool:
-            rows.append(pool.apply(measure, case))
+        rows.append(apart(measure, *case))
         row = rows[-1]
         print(
             f"{row['backend']:>12} {row['function']:>6} n = {row['n']:>7,}"

@@ -15,7 +15,6 @@ results/benchmark-neighbours.json and ends in the same JSON as one line. About 1
 import argparse
 import importlib.metadata
 import json
-import multiprocessing
 import resource
 import time
 from importlib.util import find_spec
@@ -27,6 +26,7 @@ from sklearn.datasets import make_classification
 
 from icssl.context.search import Compared, Indexed
 from icssl.context.sparse import KEPT
+from icssl.scale.process import apart
 
 COLUMNS, NEW, ALONE = 20, 1_000, 50
 REQUIRED = {  # what installing a package brings that icssl does not have
@@ -268,10 +268,9 @@ def main():
     parser.add_argument("--neighbours", type=int, default=KEPT)
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
-    context, rows = multiprocessing.get_context("spawn"), []
+    rows = []
     for case in cases(options):
-        with context.Pool(1) as pool:
-            rows.append(pool.apply(measure, case))
+        rows.append(apart(measure, *case))
         print(*rows[-1].values(), sep="\t", flush=True)
     packages = {INDEXES[row["index"]][0] for row in rows}
     versions = {p: importlib.metadata.version(p) for p in sorted(packages)}

@@ -86,6 +86,7 @@ pairs = (("icssl", guess), ("logistic regression", line))
 for ax, (name, found) in zip(axes, pairs, strict=True):
     scatter_points(ax, x, found, labelled)
     ax.set_title(f"{name}: {(found == y)[~labelled].mean():.0%} right")
+plt.show()
 
 # %%
 # One cloud proves nothing. ``icssl demo`` does the same over 20 draws of two clouds, with

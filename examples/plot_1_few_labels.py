@@ -71,6 +71,7 @@ print(
 for row, part in zip(np.flatnonzero(~hidden), parts[0], strict=True):
     print(f"  labelled row {row:>3}, class {y[row]}: {np.round(part, 2)}")
 print(f"  base: {np.round(base[0], 2)}")
+plt.show()
 
 # %%
 # From a file, without Python: ``icssl classify table.csv --target species``. What tables

@@ -62,3 +62,4 @@ for ax, row in zip(axes.flat, np.argsort(sure)[:12], strict=True):
     ax.set_title(f"{said}, {sure[row]:.0%}", color="black" if said == truth[row] else "C3")
     ax.axis("off")
 _ = figure.suptitle("predicted class and its probability; red where wrong")
+plt.show()

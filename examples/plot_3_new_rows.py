@@ -62,3 +62,4 @@ for ax, (title, value) in zip(axes, panels.items(), strict=True):
 
 again = pickle.loads(pickle.dumps(classifier))
 print((again.predict(new) == classifier.predict(new)).all(), again.transform(new[:3]).shape)
+plt.show()

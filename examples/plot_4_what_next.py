@@ -66,6 +66,7 @@ for ax, (name, (X, truth)) in zip(axes, tables.items(), strict=True):
     ax.set(title=name, xlabel=f"labels of {len(X)} rows", xticks=labels)
 axes[0].set_ylabel("accuracy on all rows")
 _ = axes[1].legend()
+plt.show()
 
 # %%
 # On wine the suggested labels are worth more than those at random. On digits, with ten

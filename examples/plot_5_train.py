@@ -70,6 +70,7 @@ axes.axhline(spreading, color=COLOURS[1], linestyle="--", label="label spreading
 axes.set(xlabel="steps of 16 episodes", ylabel="accuracy, 95% interval")
 _ = axes.legend()
 print(f"after {moments[-1]} steps {curve[-1].mean:.3f}, label spreading {spreading:.3f}")
+plt.show()
 
 # %%
 # Longer runs, checkpoints, many seeds at once, GPUs: :doc:`/training`. What models reach

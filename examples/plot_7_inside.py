@@ -86,6 +86,7 @@ axes[0].plot(range(1, len(loss) + 1), loss, "o-", color=COLOURS[0])
 axes[0].set(title="cross-entropy of the 10 labels", xlabel="step")
 axes[1].plot(range(1, len(right) + 1), right, "o-", color=COLOURS[2])
 _ = axes[1].set(title="accuracy of the 90 other points", xlabel="step", ylim=(0.5, 1))
+plt.show()
 
 # %%
 # A trained model can be opened in the same way. Its stages 1 and 2 need not compute

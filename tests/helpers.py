@@ -1,5 +1,6 @@
 """Tolerances, each with its reason, and small things that several tests need."""
 
+import numpy as np
 import torch
 
 from icssl import Episode
@@ -24,6 +25,14 @@ def random_episode(
     if k is not None:
         features = torch.randn(b, n, k, generator=generator, dtype=dtype)
     return Episode(x, y, labelled, n_classes=c, features=features).to(device)
+
+
+def few_labels(truth, per_class, rng):
+    """The truth of ``per_class`` rows of every class, and -1 for all others."""
+    y = np.full(len(truth), -1)
+    for c in np.unique(truth):
+        y[rng.choice(np.flatnonzero(truth == c), per_class, replace=False)] = c
+    return y
 
 
 def permuted(episode, order):

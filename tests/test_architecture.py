@@ -1,6 +1,7 @@
 """The one-way flow: every import descends, and a person who predicts loads little."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,9 @@ LAYERS = [
     "model",
     "context",
     "weights",
+    "choice",
+    "answers",
+    "estimator",
     "export",
     "baselines",
     "training",
@@ -32,7 +36,6 @@ LAYERS = [
     "plots",
     "experiments",
     "paper",
-    "estimator",
     "real",
     "scale",
     "classify",
@@ -74,6 +77,12 @@ def test_imports_only_descend():
             assert LAYERS.index(layer_of(module)) <= own, f"{path.name} imports {module}"
             seen.add(layer_of(module))
     assert {"errors", "episode", "model"} <= seen  # the walk above found the imports
+
+
+def test_contributors_read_the_same_order():
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text()
+    (order,) = [block for block in text.split("```") if " < episode < " in block]
+    assert re.findall(r"\w+", order) == LAYERS[:-1]
 
 
 def test_import_of_the_package_loads_no_plotting_and_no_command_line():

@@ -21,8 +21,9 @@ from sklearn.datasets import (
 from sklearn.metrics import euclidean_distances
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 
-from helpers import F64, F64_DEEP
+from helpers import F64, F64_DEEP, few_labels
 from icssl import ICSSLClassifier, chunks, estimator
+from icssl.choice import views_for
 from icssl.context import backends, exact, search
 from icssl.context import model as model_file
 from icssl.context import reading as reading_file
@@ -57,16 +58,9 @@ def columns_of(generator, x, k=5):
     return torch.randn(*x.shape[:2], k, generator=generator, dtype=x.dtype)
 
 
-def few_labels(truth, per_class, seed=0):
-    rng, y = np.random.default_rng(seed), np.full(len(truth), -1)
-    for c in np.unique(truth):
-        y[rng.choice(np.flatnonzero(truth == c), per_class, replace=False)] = c
-    return y
-
-
 def digits(rows, per_class=3, seed=0):
     X, truth = load_digits(return_X_y=True)
-    return X[:rows], few_labels(truth[:rows], per_class, seed)
+    return X[:rows], few_labels(truth[:rows], per_class, np.random.default_rng(seed))
 
 
 def fitted(X, y, **options):
@@ -357,7 +351,7 @@ def test_sparse_is_close_to_dense_on_real_tables(name):
     agree, gains, moved = [], [], []
     for per_class in (2, 10):
         for seed in range(draws):
-            y = few_labels(truth, per_class, seed)
+            y = few_labels(truth, per_class, np.random.default_rng(seed))
             dense, thin = (fitted(X, y, backend=b) for b in ("dense", "sparse"))
             p, q = dense.label_distributions_, thin.label_distributions_
             sure = (p.max(axis=1) >= 0.7) & (y == -1)
@@ -387,8 +381,8 @@ def test_auto_says_what_it_chose(monkeypatch):
 
 
 def test_which_views_are_read_follows_rows_columns_backend_and_device():
-    def views(rows, columns, device="cpu", **options):
-        return ICSSLClassifier(**options)._chosen(rows, columns, device)[2]
+    def views(rows, columns, model="auto", backend="auto", device="cpu"):
+        return views_for(model, backend, rows, columns, device)
 
     for all_views, one_view, options in (
         ((200_000, 20), (200_001, 20), {}),
@@ -397,10 +391,13 @@ def test_which_views_are_read_follows_rows_columns_backend_and_device():
         ((4_096, 20), (4_097, 20), {"backend": "dense"}),
         ((4_096, 20), (4_097, 20), {"backend": "exact"}),
         ((50_000, 20), (50_001, 20), {"device": "cuda"}),
+        ((200_000, 41), (200_000, 42), {}),
     ):
         assert views(*all_views, **options) == "all views"
         assert views(*one_view, **options) == "one view"
         assert views(*one_view, model="all views", **options) == "all views"
+        assert views(*all_views, model="one view", **options) == "one view"
+        assert views(*one_view, model="own.safetensors", **options) == "one view"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -474,7 +471,7 @@ def test_options_that_are_none():
 
 def given(n=200, kept=8):
     X, truth = make_blobs(n, centers=[[0, 0], [30, 0]], random_state=0)
-    return kneighbors_graph(X, kept), few_labels(truth, 2)
+    return kneighbors_graph(X, kept), few_labels(truth, 2, np.random.default_rng(0))
 
 
 def test_a_given_graph_stays_sparse(monkeypatch):

@@ -9,7 +9,9 @@ import pytest
 from matplotlib.image import imread
 from typer.testing import CliRunner
 
+from icssl.choice import MODELS
 from icssl.classify import Labelling, class_rows, demo_table, summary_lines
+from icssl.classify_pieces import CONTEXT_ROWS
 from icssl.classify_report import least_certain, report_html
 from icssl.cli import app
 from icssl.tabular.files import LabelTable, read_table, write_table
@@ -236,6 +238,7 @@ def test_a_broken_file_is_an_error_in_words(tmp_path, name, content, words):
     assert result.exit_code == 2
     assert words in text_of(result)
     assert "Traceback" not in result.output
+    assert ".." not in text_of(result)
     assert files_in(tmp_path) == [name]
 
 
@@ -248,6 +251,7 @@ def test_a_binary_file_cut_short_is_an_error(tmp_path, blobs, keep):
         result = run(path, "--target", "y")
         assert result.exit_code == 2
         assert "perhaps it is cut short" in text_of(result)
+        assert ".." not in text_of(result)
 
 
 def test_npz_with_wrong_arrays_is_an_error_in_words(tmp_path):
@@ -282,6 +286,24 @@ def test_a_column_to_drop_that_is_not_there_is_named(csv_file):
         (["--demo", "--report", "a.pdf"], "a.pdf must end in .html"),
         (["a.csv", "-t", "y", "-o", "a.npz"], "a.npz must end in .csv, as a.csv does"),
         (["a.csv", "-t", "y", "--separator", "ab"], "--separator must be one character"),
+        (
+            ["a.csv", "-t", "y", "--seed", "0"],
+            "--seed 0 is for --engine ray, not for local",
+        ),
+        (
+            ["a.csv", "-t", "y", "--context-rows", "9"],
+            "--context-rows 9 is for --engine ray",
+        ),
+        (
+            ["a.parquet", "-t", "y", "--engine", "ray", "--separator", ";"],
+            "--separator ; is for --engine local, not for ray",
+        ),
+        (
+            ["a.parquet", "-t", "y", "--engine", "ray", "--suggest", "3"],
+            "--suggest 3 is for --engine local",
+        ),
+        ([".", "-t", "y"], ". is a folder: a folder of Parquet files needs --engine ray"),
+        (["--demo", "--model", "big"], "'one view', or a file that ends in .safetensors."),
     ],
 )
 def test_arguments_that_do_not_go_together(arguments, words, tmp_path, monkeypatch):
@@ -316,6 +338,10 @@ def test_help_teaches():
     text = text_of(run("--help"))
     for word in ("--demo", "--report", "flowers-labelled.csv", "reach", "probability"):
         assert word in text
+    assert f"[default: ({CONTEXT_ROWS:,})]" in text
+    assert f"and some others, {CONTEXT_ROWS:,} by default" in text
+    for model in MODELS:
+        assert model in text
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])

@@ -231,6 +231,26 @@ def test_an_error_of_the_system_has_no_number(tmp_path):
         Path("gone.txt").read_text()
 
 
+@pytest.mark.parametrize("kind", [ValueError, OSError, ImportError])
+def test_only_what_a_person_gave_is_an_invalid_value(kind):
+    with pytest.raises(typer.BadParameter, match="mended"), user_errors():
+        raise kind("to be mended")
+
+
+def test_errors_that_are_ours_keep_their_traceback():
+    with pytest.raises(TypeError), user_errors():
+        len(3)
+    with pytest.raises(ValueError, match="broken"), user_errors() as all_checked:
+        int(all_checked() or "broken")
+
+
+def test_an_error_in_the_middle_of_a_training_keeps_its_traceback(tmp_path, monkeypatch):
+    monkeypatch.setattr("icssl.training.loop._Saver.__call__", lambda *_: int("broken"))
+    result = train(tmp_path / "run", "--no-tensorboard")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, ValueError)
+
+
 def train(folder, *arguments, preset="orig_icl"):
     return run("train", preset, *toy(preset), *arguments, "-o", str(folder))
 

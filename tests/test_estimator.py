@@ -30,10 +30,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from helpers import F64_DEEP
-from icssl import ICSSLClassifier, estimator
+from helpers import F64_DEEP, few_labels
+from icssl import ICSSLClassifier, choice, estimator
+from icssl.choice import MODELS
 from icssl.context.model import ContextConfig, ContextModel
-from icssl.estimator import MODELS
 from icssl.files import write_tensors
 from icssl.weights import released
 from icssl.weights.released import load_context_model, save_context_model, weights_id
@@ -62,19 +62,11 @@ def rng():
     return np.random.default_rng(0)
 
 
-def some_labels(truth, per_class, rng, mark=-1):
-    """The truth of ``per_class`` rows of every class, and a mark for all others."""
-    y = np.full(len(truth), mark)
-    for c in np.unique(truth):
-        y[rng.choice(np.flatnonzero(truth == c), per_class, replace=False)] = c
-    return y
-
-
 def iris(rng, rows=50, per_class=2):
     """Every third flower: few enough that the eigenmap is exact."""
     X, truth = load_iris(return_X_y=True)
     X, truth = X[:: 150 // rows], truth[:: 150 // rows]
-    return X, some_labels(truth, per_class, rng)
+    return X, few_labels(truth, per_class, rng)
 
 
 def fitted(X, y, **options):
@@ -272,7 +264,8 @@ def test_labels_that_cannot_be_used(rng, y, words):
 def test_equal_rows_with_different_labels_are_allowed_and_named(rng):
     X, y = iris(rng)
     X[0], y[0], X[1], y[1], X[2], y[2] = X[4], 0, X[4], 1, X[4], 2
-    with pytest.warns(UserWarning, match="equal in all columns have different labels"):
+    words = "^3 labelled rows that are equal in all columns have different labels"
+    with pytest.warns(UserWarning, match=words):
         found = fitted(X, y)
     assert_simplex(found.label_distributions_, 50, 3)
     with warnings.catch_warnings():
@@ -452,8 +445,13 @@ def test_class_prior_that_is_none(rng, prior):
 def test_unknown_options_list_the_choices(rng):
     X, y = iris(rng)
     for options, words in (
-        ({"class_prior": "unifrom"}, "Did you mean 'uniform'"),
+        ({"class_prior": "unifrom"}, "'uniform', or an array .*Did you mean 'uniform'"),
         ({"model": "won view"}, "Did you mean 'one view'"),
+        (
+            {"model": "x"},
+            "unknown model 'x': choose one of 'all views', 'auto', 'one view', or a file "
+            r"that ends in \.safetensors\.$",
+        ),
         ({"metric": "euclidean"}, "'columns', 'precomputed'"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -520,7 +518,7 @@ def test_an_explanation_has_labelled_rows_in_the_order_of_the_table(rng):
 
 def test_suggestions_are_rows_without_a_label_and_far_from_each_other(rng):
     X, truth = make_blobs(90, centers=[[0, 0], [30, 0], [0, 30]], random_state=0)
-    y = some_labels(truth, 1, rng)
+    y = few_labels(truth, 1, rng)
     found = fitted(X, y)
     for k in (1, 10, 87):
         rows = found.suggest(k)
@@ -611,7 +609,7 @@ def test_views_of_the_models(rng, monkeypatch):
     assert one.model_name_ == ONE
     np.testing.assert_array_equal(auto.predict_proba(X), four.predict_proba(X))
     assert np.abs(one.predict_proba(X) - four.predict_proba(X)).max() > 1e-6
-    monkeypatch.setattr(estimator, "_MOST_ROWS", 49)
+    monkeypatch.setattr(choice, "_MOST_ROWS", 49)
     assert fitted(X, y).model_name_ == ONE
 
 
@@ -645,6 +643,22 @@ def test_weights_from_a_file(rng, weights, tmp_path):
     shutil.copy(Path(released.__file__).parent / released.RELEASED, copy)
     expected = fitted(X, y).predict_proba(X)
     np.testing.assert_array_equal(fitted(X, y, model=copy).predict_proba(X), expected)
+
+
+def test_a_file_of_weights_is_read_once_and_a_given_graph_is_named(weights, monkeypatch):
+    read = []
+
+    def counted(path):
+        read.append(path)
+        return load_context_model(path)
+
+    monkeypatch.setattr(estimator, "load_context_model", counted)
+    X, _, y = two_parts()
+    assert fitted(X, y, model=weights).model_name_ == f"{weights}, {ALL}"
+    assert read == [weights]
+    found = fitted(rbf_kernel(X), y, model=weights, metric="precomputed")
+    assert found.model_name_ == f"{weights}, given graph"
+    assert read == [weights, weights]
 
 
 def rewritten(path, kind=released.FORMAT, **changes):
@@ -823,7 +837,7 @@ def test_predictions_are_the_frozen_ones():
 
 def transduction_accuracy(X, truth, per_class, seed, **options):
     """On rows without a label."""
-    y = some_labels(truth, per_class, np.random.default_rng(seed))
+    y = few_labels(truth, per_class, np.random.default_rng(seed))
     hidden = y == -1
     found = fitted(X, y, **options)
     return (found.transduction_ == truth)[hidden].mean()
@@ -856,7 +870,7 @@ def test_accuracy_linear_classes_within_a_point_of_logistic_regression():
         X = rng.normal(size=(200, 8)) @ rng.normal(size=(8, 8))
         scores = (X - X.mean(0)) / X.std(0) @ rng.normal(size=8)
         truth = (scores > 0).astype(int)
-        y = some_labels(truth, 10, rng)
+        y = few_labels(truth, 10, rng)
         known = y != -1
         scaled = StandardScaler().fit_transform(X)
         peer = LogisticRegression().fit(scaled[known], y[known])
@@ -889,7 +903,7 @@ def test_accuracy_unlabelled_rows_help():
     with_them, without = [], []
     for seed in range(5):
         X, truth = make_moons(300, noise=0.05, random_state=seed)
-        y = some_labels(truth, 3, np.random.default_rng(seed))
+        y = few_labels(truth, 3, np.random.default_rng(seed))
         known = y != -1
         with_them.append((fitted(X, y).transduction_ == truth)[~known].mean())
         alone = fitted(X[known], y[known])

@@ -14,6 +14,7 @@ from threading import Event, Thread
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -35,7 +36,6 @@ from test_reproduce import TOY
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pa = pytest.importorskip("pyarrow")
-psutil = pytest.importorskip("psutil")  # which comes with Ray
 
 # Ray Data sets fields of its own that it calls deprecated.
 pytestmark = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\.data\..*")

@@ -1,6 +1,8 @@
 """``icssl bench scale``: what is measured, stored and drawn."""
 
 import json
+import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,21 +11,35 @@ from typer.testing import CliRunner
 
 from icssl.cli import app
 from icssl.experiments.store import Store
-from icssl.scale.bench import MADE, Trial, clusters, few_labels, measure, table_of
+from icssl.scale.bench import (
+    MADE,
+    Trial,
+    clusters,
+    few_labels,
+    measure,
+    missing_of,
+    run_missing,
+    table_of,
+)
 from icssl.scale.methods import METHODS, TITLES, methods_named, sizes_for
 from icssl.scale.pages import growth_of, write_scale
+from icssl.scale.process import apart
 
 ROOT = Path(__file__).parents[1]
 
 
 def trial(**options):
+    """With some of the usual fields changed."""
     usual = {"data": MADE, "rows": 300, "labels": 5, "draw": 0, "method": "icssl"}
-    return Trial(**usual, **{"device": "cpu", "threads": 1, **options})
+    return Trial(**{**usual, "device": "cpu", "threads": 1, **options})
 
 
-def of(**options):
-    """A trial with some of the usual fields changed."""
-    return Trial(**{**vars(trial()), **options})
+def saved(path, rows=40, first=0):
+    """A file of some made rows."""
+    x, y = clusters(rows + first)
+    path.parent.mkdir(exist_ok=True)
+    np.savez(path, x=x[first:], y=y[first:])
+    return str(path)
 
 
 def run(*arguments):
@@ -43,7 +59,7 @@ def test_labels_are_so_many_of_each_class_and_right():
 
 @pytest.mark.parametrize("method", ["icssl", "spreading_knn", "spreading_rbf"])
 def test_a_row_says_what_was_measured(method):
-    row = measure(of(method=method))
+    row = measure(trial(method=method))
     assert 0.4 < row["accuracy"] < 1
     assert row["seconds"] > 0
     assert row["whole_megabytes"] > 100
@@ -54,20 +70,39 @@ def test_a_row_says_what_was_measured(method):
 def test_graph_methods_of_the_peer_are_far_above_chance():
     pytest.importorskip("graphlearning")
     for method in ("laplace", "poisson"):
-        assert measure(of(method=method, rows=600))["accuracy"] > 0.5
+        assert measure(trial(method=method, rows=600))["accuracy"] > 0.5
 
 
-def test_everything_that_decides_a_row_is_in_its_key():
+def test_everything_that_decides_a_row_is_in_its_key(tmp_path):
     keys = [
-        of().key,
-        of(rows=301).key,
-        of(labels=6).key,
-        of(draw=1).key,
-        of(method="poisson").key,
-        of(device="cuda").key,
-        of(threads=2).key,
+        trial(data=saved(tmp_path / "a" / "x.npz")).key,
+        trial(data=saved(tmp_path / "b" / "x.npz", first=1)).key,  # of the same name
+        trial(data=saved(tmp_path / "clusters.npz")).key,  # not the made ones
+        trial().key,
+        trial(rows=301).key,
+        trial(labels=6).key,
+        trial(draw=1).key,
+        trial(method="poisson").key,
+        trial(device="cuda").key,
+        trial(threads=2).key,
     ]
     assert len(set(keys)) == len(keys)
+
+
+def test_a_file_is_known_by_its_bytes_wherever_it_lies(tmp_path):
+    first = Path(saved(tmp_path / "a" / "x.npz"))
+    moved = tmp_path / "x.npz"
+    moved.write_bytes(first.read_bytes())
+    assert trial(data=str(first)).key == trial(data=str(moved)).key
+
+
+def test_files_of_one_name_have_a_table_each(tmp_path):
+    made = measure(trial(rows=40, labels=1))
+    named = [{**made, "spec": {**made["spec"], "digest": d}} for d in ("abc", "def")]
+    (page,) = write_scale(named, tmp_path)
+    assert page.name == "clusters.md"  # and not that of the made rows
+    for digest in ("abc", "def"):
+        assert f"Accuracy on clusters, file {digest}" in page.read_text()
 
 
 def test_a_file_of_ones_own(tmp_path):
@@ -115,10 +150,14 @@ def test_committed_pages_are_those_of_their_rows(tmp_path):
     text = (ROOT / "docs" / "scale.md").read_text()
     for row in map(json.loads, (committed / "rows.jsonl").read_text().splitlines()):
         if row["spec"]["method"] == "icssl" and row["spec"]["data"] == MADE:
-            seconds = row["seconds"]
-            shown = (f"{seconds:.0f} s", f"{seconds:.1f} s", f"{seconds:.2f} s")
             known = row["spec"]["device"] == "cpu" or row["spec"]["rows"] > 10_000
-            assert not known or any(one in text for one in shown), row["spec"]
+            assert not known or says_seconds(text, row["seconds"]), row["spec"]
+
+
+def says_seconds(text, seconds):
+    """Rounded to a tenth or a hundredth, and not as the end of another number."""
+    shown = [f"{seconds:.1f}", f"{seconds:.2f}"]
+    return any(re.search(rf"(?<![\d.]){re.escape(one)} s\b", text) for one in shown)
 
 
 def test_growth_is_the_exponent_and_needs_two_large_sizes():
@@ -135,6 +174,23 @@ def test_a_method_that_fails_leaves_a_row_with_its_error(tmp_path):
     (row,) = Store(tmp_path / "rows.jsonl")
     assert "Error" in row["error"]
     assert write_scale([row], tmp_path) == []
+
+
+def test_what_failed_is_tried_again(tmp_path):
+    store, wanted = Store(tmp_path / "rows.jsonl"), [trial(rows=40, labels=1)]
+    store.append({"key": wanted[0].key, "spec": {}, "error": "MemoryError: for now"})
+    assert missing_of(wanted, store) == wanted
+    told = []
+    run_missing(wanted, store, lambda trial, row: told.append(row))
+    assert missing_of(wanted, store) == []
+    assert list(Store(store.path)) == told
+    assert told[0]["accuracy"] > 0
+
+
+def test_a_process_that_is_killed_is_an_error_and_no_endless_wait():
+    with pytest.raises(RuntimeError, match="ended without an answer"):
+        apart(os._exit, 9)
+    assert apart(divmod, 7, 2) == (3, 1)
 
 
 @pytest.mark.parametrize(

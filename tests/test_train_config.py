@@ -125,7 +125,7 @@ WRONG_KINDS = {
     ("override", "message"), WRONG_KINDS.items(), ids=WRONG_KINDS.keys()
 )
 def test_a_value_of_the_wrong_kind(override, message):
-    with pytest.raises(TypeError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         load_config("e2e_icl", [override])
 
 

@@ -23,7 +23,8 @@ from icssl.tabular.files import LabelTable, frame_table, write_table
 from icssl.tabular.pieces import Piece, are_labels, pieces_of, replacing_folder
 
 CONTEXT_ROWS = 2_000
-"""Up to which :class:`icssl.ICSSLClassifier` reads a context in all views."""
+"""Of a context, unless asked for. All rows of a table are compared with these, so that more
+make every row slower; so many are read in all views however many columns they have."""
 
 _AT_ONCE = 512  # rows: with more, what is between them and the context leaves the cache
 

@@ -27,14 +27,20 @@ _RAY_PATIENCE = {
 def check_engine(engine: str, address: str | None, gpus_per_task: float | None) -> None:
     """Refuse an unknown engine, and options of Ray for another one."""
     check_choice("engine", engine, ENGINES)
-    for name, given in (("address", address), ("gpus-per-task", gpus_per_task)):
-        if engine != "ray" and given is not None:
-            raise ValueError(f"--{name} {given} is for --engine ray, not for {engine}.")
+    check_owner(engine, "ray", address=address, gpus_per_task=gpus_per_task)
     if gpus_per_task is not None and not _can_be_had(gpus_per_task):
         raise ValueError(
             "--gpus-per-task must be a fraction of a GPU or a whole number of them, got "
             f"{gpus_per_task}."
         )
+
+
+def check_owner(engine: str, owner: str, **options: Any) -> None:
+    """Refuse options of one engine that were given for another, which ignores them."""
+    for name, given in options.items():
+        if engine != owner and given is not None:
+            option = f"--{name.replace('_', '-')} {given}"
+            raise ValueError(f"{option} is for --engine {owner}, not for {engine}.")
 
 
 def _can_be_had(gpus: float) -> bool:

@@ -4,8 +4,17 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
-def check_choice(name: str, given: object, allowed: Iterable[str]) -> None:
+def check_choice(name: str, given: object, allowed: Iterable[str], also: str = "") -> None:
     """Raise ``ValueError`` unless ``given`` is one of ``allowed``.
+
+    Parameters
+    ----------
+    name : str
+        Of what is chosen.
+    given : object
+    allowed : iterable of str
+    also : str
+        What can be given beside these, which the caller knows, in words.
 
     Examples
     --------
@@ -16,9 +25,9 @@ def check_choice(name: str, given: object, allowed: Iterable[str]) -> None:
     choices = sorted(allowed)
     if given in choices:
         return
+    listed = ", ".join(map(repr, choices)) + (f", or {also}" if also else "")
     raise ValueError(
-        f"unknown {name} {given!r}: choose one of {', '.join(map(repr, choices))}."
-        f"{did_you_mean(given, choices)}"
+        f"unknown {name} {given!r}: choose one of {listed}.{did_you_mean(given, choices)}"
     )
 
 
@@ -32,6 +41,11 @@ def did_you_mean(given: object, allowed: Sequence[str]) -> str:
     """
     near = get_close_matches(str(given), allowed, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def reason_of(error: Exception) -> str:
+    """What another library says, to stand before a full stop of ours."""
+    return str(error).rstrip(". \n")
 
 
 def check_at_least(name: str, given: float, least: float) -> None:

@@ -1,11 +1,10 @@
 """``ICSSLClassifier``: label a table from few labels, with weights inside the package."""
 
-import warnings
 from collections.abc import Iterator
 from copy import deepcopy
 from operator import index
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,11 +26,19 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
+from icssl.answers import Explanation, worth_labelling
+from icssl.choice import (
+    MODELS,
+    check_model,
+    device_for,
+    is_file,
+    prior_for,
+    views_for,
+)
 from icssl.chunks import chunks
 from icssl.context.backends import (
     BACKENDS,
-    DENSE_ROWS,
-    DENSE_ROWS_GPU,
+    Backend,
     Size,
     check_explanation,
     choose_backend,
@@ -41,40 +48,13 @@ from icssl.context.model import ContextModel
 from icssl.context.neighbours import NEIGHBOURS, blocks
 from icssl.context.reading import Prediction, Reading, joined
 from icssl.context.sparse import KEPT, SparseGraph
-from icssl.context.views import VIEWS
-from icssl.errors import check_at_least, check_choice, check_device
-from icssl.tabular import ColumnEncoder, read_targets
+from icssl.errors import check_at_least, check_choice
+from icssl.tabular import ColumnEncoder, read_targets, warn_of_conflicts
 from icssl.weights.released import load_context_model, released_model
 
-MODELS = {
-    "all views": VIEWS,
-    "one view": VIEWS[:1],  # at most 24 passes over the rows, and no matrix of them
-}
 METRICS = ("columns", "precomputed")
-# Rows that are read in all views, unless asked for: a minute or two on two cores. Fewer of
-# many columns, where neighbours take longer to find; fewer where all weights take part.
-_MOST_ROWS, _MOST_CELLS = 200_000, 2**23
-_WIDE_ROWS = 2_000  # however many columns they have
 _EXACT_ROWS = 400  # that are read in float64
-_GPU_ROWS = 2_000  # from which a GPU is worth its start
 _COMPONENTS = 8  # of the embedding
-_TINY = 1e-12
-
-
-class Explanation(NamedTuple):
-    """Why rows are what they are: ``parts.sum(axis=1) + base`` are their logits.
-
-    Parameters
-    ----------
-    parts : ndarray of shape (rows, labelled rows, classes)
-        What each labelled row contributes, in the order of the table.
-    base : ndarray of shape (rows, classes)
-        What they have without any: the logarithm of ``class_prior_``, and what keeps
-        classes from having too many rows.
-    """
-
-    parts: Float[ndarray, "rows labelled classes"]
-    base: Float[ndarray, "rows classes"]
 
 
 class ICSSLClassifier(
@@ -94,9 +74,11 @@ class ICSSLClassifier(
     Parameters
     ----------
     model : str, default "auto"
-        "all views", the strongest; "one view", a fifth of the work; "auto", the first up
-        to 200,000 rows, fewer of more than 40 columns; or a file of weights that
-        ``icssl pretrain`` made.
+        "all views", the strongest; "one view", a fifth of the work; "auto", the first for
+        tables that are not too large: on a CPU up to 200,000 rows, of more than 41 columns
+        up to 8,388,608 cells and at least 2,000 rows, with a "dense" or "exact" backend up
+        to 4,096 rows; on a GPU up to 50,000 rows. Or a file of weights that
+        ``icssl pretrain`` made, with views as for "auto".
     class_prior : array of shape (n_classes,), "uniform" or None
         How frequent the classes are, in the order of ``classes_``. By default as they are
         among the labels, plus one each.
@@ -110,7 +92,7 @@ class ICSSLClassifier(
     n_neighbors : int, default 32
         That a row keeps weights to with the sparse backend, at least 12.
     device : str, default "auto"
-        "cpu", "cuda", or a GPU for large tables where there is one.
+        "cpu" or "cuda"; "auto" is a GPU from 2,000 rows on, where there is one.
     verbose : bool, default False
         Whether a bar shows how many of many new rows are predicted.
 
@@ -184,6 +166,7 @@ class ICSSLClassifier(
         y : array of shape (n_rows,)
             Whole numbers, texts or booleans; -1, None, NaN or ``pd.NA`` for no label.
         """
+        check_model(self.model)
         check_choice("metric", self.metric, METRICS)
         check_choice("backend", self.backend, ["auto", *BACKENDS])
         check_at_least("n_neighbors", index(self.n_neighbors), NEIGHBOURS)
@@ -195,9 +178,9 @@ class ICSSLClassifier(
             raise ValueError(
                 f"At least 2 rows are needed, got n_samples = {rows.shape[0]}."
             )
-        self.class_prior_ = self._prior(codes)
+        self.class_prior_ = prior_for(self.class_prior, codes, len(self.classes_))
         if not sparse.issparse(rows):
-            _warn_of_conflicts(rows, codes)
+            warn_of_conflicts(rows, codes)
         self._reading, own = self._read_context(rows, codes)
         self.label_distributions_ = self._probabilities(own)
         known = codes >= 0
@@ -261,9 +244,8 @@ class ICSSLClassifier(
             raise ValueError(
                 f"k must be from 1 to {len(unlabelled)}, the rows without a label, got {k}."
             )
-        p = np.sort(self.label_distributions_[unlabelled], axis=1)
-        doubt = 1 - (p[:, -1] - p[:, -2]) * self.reach_[unlabelled]
-        return unlabelled[_spread_out(self.embedding_[unlabelled], doubt, k)]
+        p, reach = self.label_distributions_[unlabelled], self.reach_[unlabelled]
+        return unlabelled[worth_labelling(p, reach, self.embedding_[unlabelled], k)]
 
     def transform(self, X: Any) -> Float[ndarray, "rows components"]:
         """New rows in the embedding, each by itself: among their neighbours of ``fit``."""
@@ -308,7 +290,7 @@ class ICSSLClassifier(
             )
         stored = w.nnz if sparse.issparse(w) else None
         n = w.shape[0]
-        device = _device(self.device, n)
+        device = device_for(self.device, n)
         self.backend_ = choose_for_graph(self.backend, n, stored, device)
         if self.backend_ == "sparse":
             return sparse.csr_matrix(w)  # which its graph makes symmetric
@@ -317,49 +299,45 @@ class ICSSLClassifier(
         np.fill_diagonal(w, 0.0)
         return w
 
-    def _prior(self, codes: ndarray) -> Float[ndarray, " classes"]:
-        count = len(self.classes_)
-        if self.class_prior is None:
-            share = np.bincount(codes[codes >= 0], minlength=count) + 1.0
-        elif isinstance(self.class_prior, str):
-            check_choice("class_prior (or an array)", self.class_prior, ("uniform",))
-            share = np.ones(count)
-        else:
-            share = np.asarray(self.class_prior, dtype=float)
-        if share.shape != (count,) or not (np.isfinite(share) & (share > 0)).all():
-            raise ValueError(
-                f"class_prior must have a positive number for each of the {count} classes, "
-                f"got {self.class_prior!r}."
-            )
-        return share / share.sum()
-
     def _read_context(self, rows: Any, codes: ndarray) -> tuple[Reading, Prediction]:
         n, d = rows.shape
-        device = _device(self.device, n)
-        model, views, self.model_name_ = self._chosen(n, d, device)
+        device = device_for(self.device, n)
         self._dtype = torch.float64 if n <= _EXACT_ROWS else torch.float32
-        model = deepcopy(model).to(device, self._dtype)
+        model = deepcopy(self._weights()).to(device, self._dtype)
         y = torch.as_tensor(codes, device=device)[None]
         known, c = y >= 0, len(self.classes_)
         with torch.no_grad():
             if self.metric == "precomputed":
+                read_as = "given graph"
                 reading = model.read_graph(self._graph(rows, device), y, known, c)
             else:
-                size = self._size(n, d, device, int(known.sum()), c)
-                backend = choose_backend(self.backend, self.n_neighbors, size, device)
+                backend, read_as = self._chosen(n, d, device, int(known.sum()), c)
                 self.backend_ = backend.name
                 x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
-                reading = model.read(x, y, known, c, views, backend)
-            return reading, reading.own()
+                reading = model.read(x, y, known, c, MODELS[read_as], backend)
+            own = reading.own()
+        named = is_file(self.model)
+        self.model_name_ = f"{self.model}, {read_as}" if named else read_as
+        return reading, own
+
+    def _weights(self) -> ContextModel:
+        if is_file(self.model):
+            return load_context_model(Path(self.model))
+        return released_model()
+
+    def _chosen(
+        self, n: int, d: int, device: str, labelled: int, classes: int
+    ) -> tuple[Backend, str]:
+        """How the graph of a table is held, and the name of its views."""
+        views = views_for(self.model, self.backend, n, d, device)
+        each = 8 if n <= _EXACT_ROWS else 4
+        size = Size(n, d, len(MODELS[views]), labelled, classes, each)
+        return choose_backend(self.backend, self.n_neighbors, size, device), views
 
     def _graph(self, w: Any, device: str) -> Tensor | SparseGraph:
         if sparse.issparse(w):
             return SparseGraph(w, torch.empty(0, device=device, dtype=self._dtype))
         return torch.as_tensor(w, device=device, dtype=self._dtype)[None]
-
-    def _size(self, n: int, d: int, device: str, labelled: int, classes: int) -> Size:
-        views = self._chosen(n, d, device)[1]
-        return Size(n, d, len(views), labelled, classes, 8 if n <= _EXACT_ROWS else 4)
 
     def _refuse_what_cannot_fit(self, X: Any) -> None:
         """Before a copy of the table is made; its labels are not known yet."""
@@ -367,33 +345,7 @@ class ICSSLClassifier(
         if self.metric != "columns" or sparse.issparse(X) or len(shape) != 2:
             return
         n, d = shape
-        device = _device(self.device, n)
-        size = self._size(n, d, device, labelled=1, classes=2)
-        choose_backend(self.backend, self.n_neighbors, size, device)
-
-    def _most_rows(self, d: int, device: str) -> int:
-        """That are read in all views, of so many columns, with this backend and device."""
-        if torch.device(device).type == "cuda":
-            return DENSE_ROWS_GPU
-        if self.backend in ("dense", "exact"):
-            return DENSE_ROWS
-        return min(_MOST_ROWS, max(_WIDE_ROWS, _MOST_CELLS // max(1, d)))
-
-    def _chosen(
-        self, n: int, d: int, device: str
-    ) -> tuple[ContextModel, tuple[str, ...], str]:
-        """Weights, views, and their name."""
-        most = self._most_rows(d, device)
-        asked, auto = self.model, "all views" if n <= most else "one view"
-        if str(asked).endswith(".safetensors"):
-            return load_context_model(Path(asked)), MODELS[auto], f"{asked}, {auto}"
-        check_choice(
-            "model (or a file that ends in .safetensors)", asked, ["auto", *MODELS]
-        )
-        name = auto if asked == "auto" else asked
-        if self.metric == "precomputed":
-            return released_model(), (), "given graph"
-        return released_model(), MODELS[name], name
+        self._chosen(n, d, device_for(self.device, n), labelled=1, classes=2)
 
     def _new_rows(self, X: Any) -> Iterator[Float[Tensor, "1 r d"]]:
         """As the model reads them, some at a time."""
@@ -437,36 +389,3 @@ def _reach(found: Prediction) -> Float[ndarray, " rows"]:
 
 def _count(X: Any) -> int:
     return X.shape[0] if hasattr(X, "shape") else len(X)
-
-
-def _device(asked: str, n: int) -> str:
-    if asked != "auto":
-        check_device(str(asked))
-        return str(asked)
-    return "cuda" if n >= _GPU_ROWS and torch.cuda.is_available() else "cpu"
-
-
-def _warn_of_conflicts(rows: ndarray, codes: ndarray) -> None:
-    known = np.flatnonzero(codes >= 0)
-    _, group = np.unique(rows[known], axis=0, return_inverse=True)
-    pairs = np.unique(np.stack([group.ravel(), codes[known]]), axis=1)[0]
-    count = int((np.bincount(pairs) > 1).sum())
-    if count:
-        warnings.warn(
-            f"{count} labelled rows that are equal in all columns have different labels; "
-            "all of these labels are used.",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def _spread_out(points: ndarray, worth: ndarray, k: int) -> list[int]:
-    """Rows of high worth, each new one also by its distance from those before."""
-    chosen = [int(worth.argmax())]
-    apart = np.linalg.norm(points - points[chosen[0]], axis=1)
-    while len(chosen) < k:
-        value = worth * apart / max(apart.max(), _TINY)
-        value[chosen] = -1.0
-        chosen.append(int(value.argmax()))
-        apart = np.minimum(apart, np.linalg.norm(points - points[chosen[-1]], axis=1))
-    return chosen

@@ -1,6 +1,11 @@
-"""How much memory there is, and how much this process holds, in bytes."""
+"""How much memory there is, and how much this process holds, in bytes.
+
+By psutil, which comes with the package. Where it is run from its folder without installing,
+beside a torch that is there already, what the system says has to do.
+"""
 
 import os
+import sys
 from importlib.util import find_spec
 
 
@@ -21,4 +26,5 @@ def held_bytes() -> int:
         return int(psutil.Process().memory_info().rss)
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kilobytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -16,11 +16,10 @@ from rich.progress import (
 )
 
 from icssl.cli.bench_scale import scale
-from icssl.cli.common import check_folder, user_errors
+from icssl.cli.common import Log, check_folder, counts, names, user_errors
 
 bench = typer.Typer(help="Benchmarks.", no_args_is_help=True)
 bench.command()(scale)
-_SILENCE = 20.0  # seconds between lines where there is no terminal
 _PERIOD = 600.0  # seconds whose pace says what is left: sets differ much
 
 
@@ -51,7 +50,7 @@ def real(
     ] = Path("results/real"),
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes. [default: all cores but one]"),
+        typer.Option(min=1, help="Processes.", show_default="all cores but one"),
     ] = None,
     minutes: Annotated[
         float | None,
@@ -72,11 +71,12 @@ def real(
 
         check_folder(output)
         halves = _halves(half, sets)
-        named = methods_named(_split(methods))
-        counts = _counts(labels)
+        named = methods_named(names(methods))
+        per_class = counts("--labels", labels)
         store = Store(output / "rows.jsonl")
         trials = {
-            name: trials_of(data, own, counts, draws, named) for name, own in halves.items()
+            name: trials_of(data, own, per_class, draws, named)
+            for name, own in halves.items()
         }
     console = Console()
     everything = [trial for own in trials.values() for trial in own]
@@ -91,10 +91,6 @@ def real(
         console.print("Run the same command again to go on.")
 
 
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _halves(half: str, sets: str | None) -> dict[str, tuple[str, ...]]:
     """The sets that were asked for, by half."""
     from icssl.errors import check_choice
@@ -105,25 +101,13 @@ def _halves(half: str, sets: str | None) -> dict[str, tuple[str, ...]]:
     if sets is None:
         return chosen
     known = [name for own in chosen.values() for name in own]
-    wanted = _split(sets)
+    wanted = names(sets)
     for name in wanted:
         check_choice(f"set of the {half} half" if half != "both" else "set", name, known)
     found = {k: tuple(n for n in own if n in wanted) for k, own in chosen.items()}
     if not any(found.values()):
         raise ValueError("--sets names no set: leave it out to take all.")
     return {name: own for name, own in found.items() if own}
-
-
-def _counts(text: str) -> list[int]:
-    try:
-        counts = [int(part) for part in _split(text)]
-    except ValueError:
-        counts = []
-    if not counts or min(counts) < 1:
-        raise ValueError(
-            f"--labels takes counts of at least 1 such as 1,2,5, got {text!r}."
-        )
-    return list(dict.fromkeys(counts))
 
 
 def _run(
@@ -142,16 +126,12 @@ def _run(
     ) as bar:
         missing = sum(trial.key not in store for trial in trials)
         task = bar.add_task("starting ...", total=missing)
-        began = spoke = time.monotonic()
+        began, log = time.monotonic(), Log(console)
 
         def told(progress: Any) -> None:
-            nonlocal spoke
-            now = time.monotonic()
-            if not console.is_terminal and now - spoke > _SILENCE:
-                spoke = now  # a log has no bar
-                rest = (now - began) / progress.done * (progress.total - progress.done)
-                left = f"{rest / 60:.0f} min left"
-                console.print(f"{progress.done}/{progress.total} {left} {progress.doing}")
+            pace = (time.monotonic() - began) / max(1, progress.done)
+            left = f"{pace * (progress.total - progress.done) / 60:.0f} min left"
+            log(f"{progress.done}/{progress.total} {left} {progress.doing}")
             bar.update(task, completed=progress.done, description=progress.doing)
 
         try:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from icssl.cli.common import check_folder, user_errors
+from icssl.cli.common import check_folder, counts, user_errors
 
 
 def scale(
@@ -28,7 +28,7 @@ def scale(
     ] = "clusters",
     device: Annotated[str, typer.Option(help="cpu or cuda, for ours.")] = "cpu",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of every process. [default: all cores]")
+        int | None, typer.Option(min=1, help="Of every process.", show_default="all cores")
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for rows, table and figure.")
@@ -37,32 +37,33 @@ def scale(
     """Measure time, memory and accuracy as the number of rows grows, beside other methods.
 
     Every method has the same rows and labels and runs in a process of its own. What the
-    folder has is not measured again; methods stop where memory or time forbid more rows.
+    folder has is not measured again, what failed is; methods stop where memory or time
+    forbid more rows.
     With a file of your own, give --sizes the number of its rows.
     """
     with user_errors():
         from icssl.errors import check_choice, check_device
         from icssl.experiments.store import Store
-        from icssl.scale.bench import MADE, Trial, run_missing, table_of
+        from icssl.scale.bench import MADE, Trial, missing_of, run_missing, table_of
         from icssl.scale.methods import methods_named, sizes_for
 
         check_folder(output)
         check_choice("device", device, ["cpu", "cuda"])
         check_device(device)
-        counts, per_class = _counts("--sizes", sizes), _counts("--labels", labels)
+        wanted, per_class = counts("--sizes", sizes), counts("--labels", labels)
         if data != MADE:
-            table_of(data, max(counts))  # an unreadable file is told at once
+            table_of(data, max(wanted))  # an unreadable file is told at once
         store = Store(output / "rows.jsonl")
         used = threads or os.cpu_count() or 1
         trials = [
             Trial(data, n, m, draw, method, device, used)
             for method in methods_named(methods, device)
-            for n in sizes_for(method, counts)
+            for n in sizes_for(method, wanted)
             for m in per_class
             for draw in range(draws)
         ]
     console = Console()
-    missing = sum(trial.key not in store for trial in trials)
+    missing = len(missing_of(trials, store))
     console.print(f"{missing} of {len(trials)} are to be measured.")
 
     def told(trial: Any, row: dict[str, Any]) -> None:
@@ -78,16 +79,6 @@ def scale(
         console.print("Interrupted: rows so far are stored. The same command goes on.")
         raise typer.Exit(130) from None
     _draw(console, store, output)
-
-
-def _counts(option: str, text: str) -> list[int]:
-    try:
-        found = [int(part.replace("_", "")) for part in text.split(",") if part.strip()]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
-        raise ValueError(f"{option} takes whole numbers such as 1,2,5, got {text!r}.")
-    return list(dict.fromkeys(found))
 
 
 def _draw(console: Console, store: Any, folder: Path) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from icssl.tabular.files import LabelTable
 
 _MOST_CLASSES = 20  # in the table that is printed
+_SUGGESTED = 10
 
 
 def classify(
@@ -62,24 +63,45 @@ def classify(
         list[str] | None,
         typer.Option(help="Column to leave out, say a number of the row. Several times."),
     ] = None,
-    separator: Annotated[str, typer.Option(help="Between the cells of a CSV file.")] = ",",
-    model: Annotated[str, typer.Option(help="Which of the shipped weights.")] = "auto",
+    separator: Annotated[
+        str | None, typer.Option(help="Between the cells of a CSV file.", show_default=",")
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="auto, 'all views' or 'one view' of the shipped weights, or a file that "
+            "ends in .safetensors."
+        ),
+    ] = "auto",
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
     suggest: Annotated[
-        int, typer.Option(min=0, help="Rows worth labelling that the report names.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            min=0,
+            help="Rows worth labelling that the report names.",
+            show_default=str(_SUGGESTED),
+        ),
+    ] = None,
     engine: Engine = "local",
     address: Address = None,
     gpus_per_task: GPUsPerTask = None,
     context_rows: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=2,
             help="With --engine ray: rows that are read as the context, all that have a "
             "label and others up to this number.",
+            show_default="2,000",
         ),
-    ] = 2_000,
-    seed: Annotated[int, typer.Option(min=0, help="By which those others are drawn.")] = 0,
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="With --engine ray: by which those others are drawn.",
+            show_default="0",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over old files.")] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Label 178 wines from nine; writes no table.")
@@ -107,12 +129,15 @@ def classify(
     big-labelled.parquet.
     """
     from icssl.classify import demo_table, summary_lines
-    from icssl.engine import check_engine
+    from icssl.engine import check_engine, check_owner
     from icssl.tabular.files import read_table, write_table
 
     console = Console()
     with user_errors():
         check_engine(engine, address, gpus_per_task)
+        check_owner(engine, "local", separator=separator, suggest=suggest)
+        drawn = {"context_rows": context_rows, "seed": seed}
+        check_owner(engine, "ray", **drawn)
         if engine == "ray":
             into = _checked_for_ray(data, target, output, report, force=force, demo=demo)
             options: dict[str, Any] = {
@@ -120,22 +145,23 @@ def classify(
                 "model": model,
                 "device": device,
                 "gpus_per_task": gpus_per_task or 0.0,
-                "context_rows": context_rows,
-                "seed": seed,
+                **{name: given for name, given in drawn.items() if given is not None},
             }
             _label_on_ray(
                 console, address, path=data, target=target, output=into, **options
             )
             return
         output = _checked(data, target, output, report, force=force, demo=demo)
-        _check_separator(separator)
+        between = "," if separator is None else separator
+        _check_separator(between)
 
         def read() -> "LabelTable":
             if data is None or target is None:
                 return demo_table()
-            return read_table(data, target, drop=drop or (), separator=separator)
+            return read_table(data, target, drop=drop or (), separator=between)
 
-        labelling = _labelled(console, read, model, device, suggest)
+        suggestions = _SUGGESTED if suggest is None else suggest
+        labelling = _labelled(console, read, model, device, suggestions)
         with console.status("writing ..."):
             # Drawn before anything is written: after an error there is no new file.
             page = "" if report is None else _page(labelling)
@@ -164,6 +190,11 @@ def _checked(
         raise ValueError("--demo has its own table and writes none: give --report alone.")
     if not demo:
         _check_given(data, target)
+    if data is not None and data.is_dir():
+        raise ValueError(
+            f"{data} is a folder: a folder of Parquet files needs --engine ray, and "
+            "--engine local takes one file."
+        )
     if data is not None and data.suffix in SUFFIXES:
         output = output or default_output(data)
         check_output(output, data, force=force)

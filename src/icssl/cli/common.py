@@ -1,11 +1,15 @@
 """What the commands share."""
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import typer
+from rich.console import Console
+
+_SILENCE = 20.0  # seconds between lines where there is no terminal
 
 
 def check_file(path: Path) -> None:
@@ -34,12 +38,57 @@ def number(text: str) -> str | int | float:
     return text
 
 
-@contextmanager
-def user_errors() -> Iterator[None]:
-    """What a person can mend is a message and exit code 2, not a traceback."""
+def names(text: str) -> list[str]:
+    """``"a, b"`` is a and b."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def counts(option: str, text: str) -> list[int]:
+    """``"1,2,5"`` as numbers, each once."""
     try:
-        yield
-    except (ValueError, TypeError, ImportError, OSError) as error:
+        found = [int(part) for part in names(text)]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise ValueError(
+            f"{option} takes whole numbers, counts of at least 1 such as 1,2,5, got "
+            f"{text!r}."
+        )
+    return list(dict.fromkeys(found))
+
+
+class Log:
+    """A line now and then where there is no terminal: a log has no bar."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._spoke = console, time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        """Print the line, or not."""
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._spoke > _SILENCE:
+            self._spoke = now
+            self._console.print(line)
+
+
+@contextmanager
+def user_errors() -> Iterator[Callable[[], None]]:
+    """What a person can mend is a message and exit code 2, not a traceback.
+
+    Gives a function to call when all that a person gave was read and checked: an error
+    after that is one of ours, and shows where it is.
+    """
+    checked = False
+
+    def all_checked() -> None:
+        nonlocal checked
+        checked = True
+
+    try:
+        yield all_checked
+    except (ValueError, ImportError, OSError) as error:
+        if checked:
+            raise
         raise typer.BadParameter(_message(error)) from error
 
 

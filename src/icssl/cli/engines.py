@@ -10,8 +10,8 @@ Engine = Annotated[
 Address = Annotated[
     str | None,
     typer.Option(
-        help="Of a running Ray cluster that this machine is part of: HOST:PORT, or auto. "
-        "[default: start one on this machine]"
+        help="Of a running Ray cluster that this machine is part of: HOST:PORT, or auto.",
+        show_default="start one on this machine",
     ),
 ]
 GPUsPerTask = Annotated[

@@ -83,12 +83,17 @@ def evaluate(
     from icssl.data.sources import DataConfig
     from icssl.errors import check_choice, check_device
     from icssl.evaluation.evaluate import evaluate as run
-    from icssl.evaluation.methods import cautions, check_request, needed_truth
+    from icssl.evaluation.methods import (
+        cautions,
+        check_fit,
+        check_request,
+        needed_truth,
+    )
     from icssl.evaluation.metrics import METRIC_NAMES
     from icssl.files import replacing
 
     console = Console()
-    with user_errors(), console.status("...") as status:
+    with user_errors() as all_checked, console.status("...") as status:
         check_choice("metric", metric, METRIC_NAMES)
         check_device(device)
         config = DataConfig(
@@ -110,9 +115,12 @@ def evaluate(
             typer.echo(f"Warning: {line}", err=True)
         training = {"steps": steps, "seed": seed, "device": device}
         ready = _prepared(methods, config, status, training)
+        needed = needed_truth(ready, config)
+        check_fit(ready, needed, budgets[0])
+        all_checked()
         found = run(
             ready,
-            needed_truth(ready, config),
+            needed,
             budgets,
             episodes=episodes,
             tuning=tuning,

@@ -1,5 +1,6 @@
 """``icssl pretrain``."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,11 +47,15 @@ def pretrain(
         check_device(device)
         check_folder(output)
     config = PretrainConfig(steps=steps, batch=batch, seed=seed)
-    with user_errors(), processes_of_torchrun(device) as (processes, own_device):
+    with (
+        user_errors() as all_checked,
+        processes_of_torchrun(device) as (processes, own_device),
+    ):
         console = Console(quiet=not processes.first)
         model = _with_a_bar(
             console,
             config,
+            all_checked,
             device=own_device,
             checkpoint=output / "checkpoint.safetensors",
             minutes=minutes,
@@ -64,7 +69,9 @@ def pretrain(
             console.print(f"{path}", markup=False)
 
 
-def _with_a_bar(console: Console, config: Any, **options: Any) -> Any:
+def _with_a_bar(
+    console: Console, config: Any, all_checked: Callable[[], None], **options: Any
+) -> Any:
     """Pretrain and show how it goes on, in lines where there is no terminal."""
     from icssl.training.pretrain import pretrain as run
 
@@ -78,6 +85,7 @@ def _with_a_bar(console: Console, config: Any, **options: Any) -> Any:
         task = bar.add_task("", total=config.steps, loss="")
 
         def told(progress: Any) -> None:
+            all_checked()  # a step was made
             text = f"loss {progress.loss:.3f}"
             bar.update(task, completed=progress.step, loss=text)
             if not console.is_terminal and progress.step % _LOGGED == 0:

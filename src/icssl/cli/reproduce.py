@@ -1,6 +1,5 @@
 """``icssl reproduce`` and ``icssl report``."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -11,13 +10,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from icssl.cli.common import check_file, check_folder, user_errors
+from icssl.cli.common import Log, check_file, check_folder, user_errors
 from icssl.cli.engines import Address, Engine, GPUsPerTask
 
 _PROFILE = typer.Option(help="quick: minutes on two cores. full: the paper's sizes.")
-_SILENCE = 20.0  # seconds between lines where there is no terminal
 _OUTPUT = typer.Option(
-    "--output", "-o", help="Folder for rows, tables and figures. [default: results/PROFILE]"
+    "--output",
+    "-o",
+    help="Folder for rows, tables and figures.",
+    show_default="results/PROFILE",
 )
 
 
@@ -37,8 +38,8 @@ def reproduce(
         int | None,
         typer.Option(
             min=0,
-            help="Processes for classical methods, beside the models. "
-            "[default: on a GPU all cores but two, else 0, which is in turn]",
+            help="Processes for classical methods, beside the models.",
+            show_default="on a GPU all cores but two, else 0, which is in turn",
         ),
     ] = None,
     engine: Engine = "local",
@@ -68,7 +69,7 @@ def reproduce(
     console = Console()
     with ExitStack() as stack:
         with user_errors():
-            check_choice("artefact (or all, or list)", artefact, [*ARTEFACTS, "all"])
+            check_choice("artefact", artefact, [*ARTEFACTS, "all", "list"])
             check_choice("profile", profile, PROFILES)
             folder = output or Path("results") / profile
             check_folder(folder)
@@ -174,15 +175,12 @@ def _run(console: Console, run: Callable[..., int]) -> list[str]:
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("...", total=None, left="")
-        spoke = time.monotonic()
+        log = Log(console)
 
         def told(progress: Any) -> None:
-            nonlocal spoke
             left = progress.seconds_left
             text = "" if left is None else f"{left / 60:.0f} min left"
-            if not console.is_terminal and time.monotonic() - spoke > _SILENCE:
-                spoke = time.monotonic()  # a log has no bar
-                console.print(f"{progress.done}/{progress.total} {text} {progress.doing}")
+            log(f"{progress.done}/{progress.total} {text} {progress.doing}")
             bar.update(
                 task,
                 completed=progress.done,

@@ -44,7 +44,9 @@ def train(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     mode: Annotated[
         str | None,
-        typer.Option(help="eager, compiled, graph or compiled_graph. [default: by device]"),
+        typer.Option(
+            help="eager, compiled, graph or compiled_graph.", show_default="by device"
+        ),
     ] = None,
     checkpoint_every: Annotated[
         int, typer.Option(min=1, help="Steps between checkpoints.")
@@ -91,10 +93,11 @@ def train(
         if resume:
             console.print(_where(output / CHECKPOINT, steps), markup=False)
     log = _Log(console)
-    with _bar(console) as bar, user_errors():
+    with _bar(console) as bar, user_errors() as all_checked:
         task = bar.add_task(config or output.name, total=steps, shown="")
 
         def report(progress: Any) -> None:
+            all_checked()  # a step was made
             bar.update(task, completed=progress.step, shown=_shown(progress))
             log(progress)
             writer(progress)

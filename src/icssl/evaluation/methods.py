@@ -76,7 +76,7 @@ def check_request(names: Sequence[str], data: DataConfig, labels: Sequence[float
     """Raise ``ValueError`` for what cannot be evaluated, before anything is trained."""
     for name in names:
         if not files_of(name):
-            check_choice("method (or file that ends in .safetensors)", name, METHODS)
+            check_choice("method", name, METHODS, "a file that ends in .safetensors")
     for split in ("train", "test"):
         source = replace(data, split=split, episodes=0).build()
         for amount in labels:
@@ -152,7 +152,7 @@ def methods_named(
     if paths:
         models = [model for path in paths for model in _models_of(path)]
     else:
-        check_choice("method (or file that ends in .safetensors)", name, METHODS)
+        check_choice("method", name, METHODS, "a file that ends in .safetensors")
         if name not in TRAINED:
             return [_baseline(name, data)]
         config = training_config(name, data, seed=seed, steps=steps)
@@ -203,6 +203,15 @@ def needed_truth(methods: Methods, data: DataConfig) -> DataConfig:
             if isinstance(config, ModelConfig) and config.features == "eigenvectors":
                 data = replace(data, eigenvectors=max(config.k, data.eigenvectors))
     return data
+
+
+def check_fit(methods: Methods, data: DataConfig, labels: float) -> None:
+    """Raise ``ValueError`` for a model that cannot take the test episodes."""
+    source = replace(data, split="test", episodes=0).build()
+    episode = source.draw(1, generator=generator_for(0, "check"), labels=labels)
+    for method in chain.from_iterable(map(each_of, methods.values())):
+        if isinstance(method, ModelMethod):
+            method.model.check_fits(episode)
 
 
 def _check_ceiling(data: DataConfig) -> None:

@@ -1,12 +1,10 @@
 """Rows: one method on so many rows, each in a process of its own, stored as they come."""
 
-import threading
+import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from multiprocessing import get_context
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,8 @@ from sklearn.datasets import make_classification
 from icssl.experiments.runner import made_with
 from icssl.experiments.spec import key_of
 from icssl.experiments.store import Store
-from icssl.memory import held_bytes
 from icssl.scale.methods import METHODS, known_settings
+from icssl.scale.process import apart, watched
 
 COLUMNS, CLASSES = 20, 8
 MADE = "clusters"  # the table that is made here
@@ -59,12 +57,21 @@ class Trial:
         return key_of(self.describe())
 
     def describe(self) -> dict[str, Any]:
-        """All of that, as plain values."""
+        """All of that, as plain values; a file by its name and by what is in it."""
         named = {**vars(self), "data": Path(self.data).stem}
+        if self.data != MADE:
+            named["digest"] = _digest(self.data)
         return {**named, **known_settings(self.method)}
 
     def __str__(self) -> str:
         return f"{self.method}, {self.rows:,} rows, {self.labels} labels a class"
+
+
+@cache
+def _digest(path: str) -> str:
+    """A hash of a file: neither its name nor its folder says what is in it."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def clusters(n: int) -> tuple[Float[ndarray, "n d"], Int[ndarray, " n"]]:
@@ -116,7 +123,7 @@ def measure(trial: Trial) -> Row:
     cuda = trial.device == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-    with _watched() as memory:
+    with watched() as memory:
         began = time.perf_counter()
         found, how = run(x, y, trial.device)
         seconds = time.perf_counter() - began
@@ -135,49 +142,29 @@ def measure(trial: Trial) -> Row:
     }
 
 
-@contextmanager
-def _watched() -> Iterator[dict[str, int]]:
-    """Memory that the process holds at most, as long as this lasts.
-
-    The kernel's own record would have the making of the table in it.
-    """
-    done, before = threading.Event(), held_bytes()
-    found = {"whole": before, "added": 0}
-
-    def look() -> None:
-        while not done.wait(0.01):
-            found["whole"] = max(found["whole"], held_bytes())
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
+def _row(trial: Trial) -> Row:
+    """Measured in a process of its own; an error becomes the row."""
     try:
-        yield found
-    finally:
-        done.set()
-        thread.join()
-        found["whole"] = max(found["whole"], held_bytes())
-        found["added"] = found["whole"] - before
+        return apart(measure, trial)
+    except (ValueError, MemoryError, ImportError, RuntimeError) as error:
+        said = f"{type(error).__name__}: {error}"
+        return {"key": trial.key, "spec": trial.describe(), "error": said}
 
 
-def _apart(trial: Trial) -> Row:
-    """In a process of its own, whose memory is its own; an error becomes its row."""
-    with get_context("spawn").Pool(1) as pool:
-        try:
-            return pool.apply(measure, (trial,))
-        except (ValueError, MemoryError, ImportError, RuntimeError) as error:
-            said = f"{type(error).__name__}: {error}"
-            return {"key": trial.key, "spec": trial.describe(), "error": said}
+def missing_of(trials: Sequence[Trial], store: Store) -> list[Trial]:
+    """Those without a measured row, small ones first.
+
+    One that failed is tried again: memory may be free by then, or a package installed.
+    """
+    missing = [t for t in trials if t.key not in store or "error" in store[t.key]]
+    return sorted(missing, key=lambda t: (t.rows, t.labels, t.draw))
 
 
 def run_missing(
     trials: Sequence[Trial], store: Store, report: Callable[[Trial, Row], None]
-) -> int:
-    """Run what the store has not, small ones first; how many rows were added."""
-    added = 0
-    for trial in sorted(trials, key=lambda t: (t.rows, t.labels, t.draw)):
-        if trial.key not in store:
-            row = _apart(trial)
-            store.append(row)
-            report(trial, row)
-            added += 1
-    return added
+) -> None:
+    """Run what the store has not."""
+    for trial in missing_of(trials, store):
+        row = _row(trial)
+        store.append(row)
+        report(trial, row)

@@ -1,6 +1,6 @@
 """What rows of a scaling run are made into: a table, a figure, and how cost grows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +8,22 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from icssl.experiments.render import Item, Table, save_picture, write_page
-from icssl.scale.bench import MADE, Row
+from icssl.plots import COLOURS
+from icssl.scale.bench import Row
 from icssl.scale.methods import TITLES
 
-_COLOURS = ("#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")
 _GROWING = 10_000  # rows from which on cost is fitted: below, starting counts for much
 # Poisson learning on Fashion-MNIST, 70,000 images, features of a variational autoencoder,
 # at 1 to 5 labels a class: Calder et al., 2020, table 2.
-PUBLISHED = {1: 0.608, 2: 0.661, 3: 0.696, 4: 0.712, 5: 0.724}
+_POISSON = {1: 0.608, 2: 0.661, 3: 0.696, 4: 0.712, 5: 0.724}
+PUBLISHED = {"fashion-features": _POISSON, "fashion-pixels": _POISSON}
 
 
 def write_scale(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Pages of all rows that are there: growth on made rows, and one for other tables."""
     own = [row for row in rows if "error" not in row]
-    made = [row for row in own if row["spec"]["data"] == MADE]
-    others = sorted({row["spec"]["data"] for row in own} - {MADE})
+    made = [row for row in own if "digest" not in row["spec"]]
+    files = [row for row in own if "digest" in row["spec"]]
     written = []
     if made:
         items: list[Item] = [
@@ -31,10 +32,10 @@ def write_scale(rows: Sequence[Row], folder: Path) -> list[Path]:
         ]
         written.append(folder / "scale.md")
         write_page("Growth with the number of rows", _ABOUT, items, written[-1])
-    for name in others:
-        chosen = [row for row in own if row["spec"]["data"] == name]
+    for name in sorted({row["spec"]["data"] for row in files}):
+        named = [row for row in files if row["spec"]["data"] == name]
         written.append(folder / f"{name}.md")
-        write_page(f"{name}, all rows", "", [_by_labels(chosen, name)], written[-1])
+        write_page(f"{name}, all rows", "", _by_file(named, name), written[-1])
     return written
 
 
@@ -118,7 +119,7 @@ def _figure(rows: Sequence[Row]) -> Figure:
         own = [r for r in rows if (r["device"], r["spec"]["method"]) == (device, method)]
         own.sort(key=lambda r: r["spec"]["rows"])
         name = f"{TITLES[method]}, {device}" if several else TITLES[method]
-        colour = _COLOURS[place % len(_COLOURS)]
+        colour = COLOURS[place % len(COLOURS)]
         for axes, quantity in zip(panels, ("seconds", "memory", "accuracy"), strict=True):
             values = [_value(r, quantity) for r in own]
             n = [r["spec"]["rows"] for r in own]
@@ -140,7 +141,20 @@ def _value(row: Row, quantity: str) -> float:
     return float(row[quantity])
 
 
-def _by_labels(rows: Sequence[Row], name: str) -> Table:
+def _by_file(rows: Sequence[Row], name: str) -> list[Table]:
+    """A table for every file of this name: those of two folders can differ."""
+    digests = list(dict.fromkeys(row["spec"]["digest"] for row in rows))
+    return [
+        _by_labels(
+            [row for row in rows if row["spec"]["digest"] == digest],
+            name if len(digests) == 1 else f"{name}, file {digest}",
+            PUBLISHED.get(name, {}),
+        )
+        for digest in digests
+    ]
+
+
+def _by_labels(rows: Sequence[Row], name: str, known: Mapping[int, float]) -> Table:
     """Accuracy at every number of labels, mean over draws; time beside it."""
     counts = sorted({row["spec"]["labels"] for row in rows})
     lines = []
@@ -149,8 +163,8 @@ def _by_labels(rows: Sequence[Row], name: str) -> Table:
         cells = [_mean(own, labels) for labels in counts]
         seconds = np.median([row["seconds"] for row in own])
         lines.append((TITLES[method], *cells, f"{seconds:,.1f}"))
-    if "fashion" in name:
-        published = [f"{PUBLISHED[m]:.3f}" if m in PUBLISHED else "" for m in counts]
+    if known:
+        published = [f"{known[m]:.3f}" if m in known else "" for m in counts]
         title = "Poisson learning as published, on features of a variational autoencoder"
         lines.append((title, *published, ""))
     header = ("method", *(f"{m} a class" for m in counts), "seconds")

@@ -110,8 +110,11 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         """Names and number of columns checked; a data frame, a 2-d array or CSR."""
-        if isinstance(X, (list, tuple)) and np.asarray(X).dtype.kind in "US":
-            X = np.asarray(X, dtype=object)  # else a text makes texts of all numbers
+        if isinstance(X, (list, tuple)):
+            cells = np.asarray(X)
+            # A text would make texts of all numbers.
+            X = np.asarray(X, dtype=object) if cells.dtype.kind in "US" else cells
+        _refuse_one_dimension(X)
         rules = {"dtype": None, "ensure_all_finite": False, "estimator": self}
         if _is_frame(X):
             check_array(np.broadcast_to(0, X.shape), **rules)  # for the errors' words
@@ -250,6 +253,16 @@ def _columns(table: Any) -> Sequence[ndarray | _Labels]:
 def _stack(columns: Sequence[Any], table: Any) -> Float[ndarray, "d n"]:
     """Columns one below the other; none at all have as many rows still."""
     return np.stack(columns) if columns else np.empty((0, table.shape[0]))
+
+
+def _refuse_one_dimension(X: Any) -> None:
+    """In the words of scikit-learn, which would print all cells."""
+    shape = getattr(X, "shape", ())
+    if len(shape) == 1:
+        raise ValueError(
+            f"Expected 2D array, got 1D array of shape {shape}. Reshape your data: "
+            "X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row."
+        )
 
 
 def _refuse_complex(cells: ndarray) -> None:

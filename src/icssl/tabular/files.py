@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy import ndarray
 
-from icssl.errors import did_you_mean
+from icssl.errors import did_you_mean, reason_of
 from icssl.files import replacing
 
 SUFFIXES = (".csv", ".parquet", ".npz")
@@ -193,7 +193,7 @@ def _read_csv(path: Path, separator: str) -> Any:
             path, sep=separator, encoding="utf-8-sig", index_col=False, low_memory=False
         )
     except ValueError as error:
-        raise ValueError(f"{path} cannot be read as .csv: {error}.") from error
+        raise ValueError(f"{path} cannot be read as .csv: {reason_of(error)}.") from error
 
 
 def _read_text(path: Path, separator: str) -> Any:
@@ -225,11 +225,11 @@ def _check_csv(path: Path, separator: str) -> None:
                         f"{width}: the file may be cut short."
                     )
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not text in UTF-8: {error}.") from error
+        raise ValueError(f"{path} is not text in UTF-8: {reason_of(error)}.") from error
     except csv.Error as error:
         raise ValueError(
-            f"{path} cannot be read from line {line + 1} on: {error}. The file may be cut "
-            "short."
+            f"{path} cannot be read from line {line + 1} on: {reason_of(error)}. The file "
+            "may be cut short."
         ) from error
 
 
@@ -239,7 +239,8 @@ def _read_parquet(path: Path) -> Any:
         return pd.read_parquet(path)
     except (ValueError, OSError) as error:
         raise ValueError(
-            f"{path} cannot be read as .parquet, perhaps it is cut short: {error}."
+            f"{path} cannot be read as .parquet, perhaps it is cut short: "
+            f"{reason_of(error)}."
         ) from error
 
 
@@ -249,7 +250,7 @@ def _read_npz(path: Path, target: str, drop: Sequence[str]) -> LabelTable:
             arrays = dict(found)
     except (OSError, EOFError, ValueError, TypeError, BadZipFile) as error:
         raise ValueError(
-            f"{path} cannot be read as .npz, perhaps it is cut short: {error}."
+            f"{path} cannot be read as .npz, perhaps it is cut short: {reason_of(error)}."
         ) from error
     check_names(path, "array", list(arrays), [target, *drop])
     cells = arrays[target]

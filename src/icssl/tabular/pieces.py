@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
+from icssl.errors import reason_of
 from icssl.tabular.files import check_names
 
 LEAST_ROWS = 2**10
@@ -116,7 +117,8 @@ def _opened(path: Path) -> Iterator[Any]:
         raise FileNotFoundError(f"{path} does not exist.") from None
     except (ValueError, OSError) as error:
         raise ValueError(
-            f"{path} cannot be read as .parquet, perhaps it is cut short: {error}."
+            f"{path} cannot be read as .parquet, perhaps it is cut short: "
+            f"{reason_of(error)}."
         ) from error
 
 

@@ -1,10 +1,11 @@
 """Targets of which some are missing: classes, and codes with -1 for unlabelled rows."""
 
 import re
+import warnings
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from sklearn.utils.validation import column_or_1d
 
@@ -136,3 +137,19 @@ def _check_classes(classes: ndarray, minus_one: Bool[ndarray, " n"]) -> None:
     raise ValueError(
         f"y has one class only, {classes.tolist()[0]!r}: two classes at least are needed."
     )
+
+
+def warn_of_conflicts(rows: Float[ndarray, "n d"], codes: Int[ndarray, " n"]) -> None:
+    """Say how many labelled rows are equal to others that have another label."""
+    known = np.flatnonzero(codes >= 0)
+    _, group = np.unique(rows[known], axis=0, return_inverse=True)
+    group = group.ravel()
+    pairs = np.unique(np.stack([group, codes[known]]), axis=1)[0]
+    torn = np.bincount(pairs) > 1  # groups with several labels
+    if torn.any():
+        warnings.warn(
+            f"{torn[group].sum():,} labelled rows that are equal in all columns have "
+            "different labels; all of these labels are used.",
+            UserWarning,
+            stacklevel=3,
+        )

@@ -140,7 +140,7 @@ def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{name} is no TOML: {error}.") from error
     else:
-        check_choice("configuration (or file that ends in .toml)", name, PRESETS)
+        check_choice("configuration", name, PRESETS, "a file that ends in .toml")
     for override in overrides:
         _set(values, override)
     return config_from(values)
@@ -230,7 +230,7 @@ def _check_kinds(cls: type, values: Mapping[str, Any], prefix: str = "") -> None
             words = [_TYPE_WORDS[kind] for kind in kinds if kind in _TYPE_WORDS] or [
                 "a table"
             ]
-            raise TypeError(
+            raise ValueError(
                 f"{prefix}{known.name} must be {' or '.join(words)}, got {value!r}."
             )
 
