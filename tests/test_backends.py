@@ -40,7 +40,14 @@ from icssl.context.backends import (
 from icssl.context.exact import AttentionGraph, exact_graph
 from icssl.context.kernels import KERNELS
 from icssl.context.model import ContextConfig, ContextModel
-from icssl.context.neighbours import NEIGHBOURS, Graph, Scale, scale_of
+from icssl.context.neighbours import (
+    MANY_ROWS,
+    NEIGHBOURS,
+    ROUNDS,
+    Graph,
+    Scale,
+    scale_of,
+)
 from icssl.context.search import Compared, Indexed, neighbours_of_all, search_in
 from icssl.context.sparse import KEPT, SparseGraph
 
@@ -398,6 +405,12 @@ def test_which_views_are_read_follows_rows_columns_backend_and_device():
         assert views(*one_view, model="all views", **options) == "all views"
         assert views(*all_views, model="one view", **options) == "one view"
         assert views(*one_view, model="own.safetensors", **options) == "one view"
+
+
+def test_a_sparse_graph_of_many_rows_is_worth_one_more_round():
+    for n, rounds in ((MANY_ROWS, ROUNDS), (MANY_ROWS + 1, ROUNDS + 1)):
+        w = sparse.random(n, n, density=2 / n, format="csr", random_state=0)
+        assert SparseGraph(w, torch.empty(0)).rounds == rounds
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -17,7 +17,9 @@ NEIGHBOURS = 12
 SHARPNESS = 4.0  # of the graph: how fast weights fall, in units of contrast
 PASSES = 24  # over the rows of one view: scale, degrees, the filter, and the values
 MOST_WEIGHTS = 2**24  # between rows that are held at once: all of 4,096 rows
-_ROUNDS, _DEGREE = 3, 7  # of the Chebyshev filter, with a pass a degree
+ROUNDS = 3  # of the Chebyshev filter
+MANY_ROWS = 2**10  # beyond, eigenvalues crowd near one; released weights never saw more
+_DEGREE = 7  # of the filter, with a pass a degree
 _DAMPED = 0.4  # eigenvalues below are filtered out
 _SPARE = 8  # columns beyond those wanted, which help the last of them converge
 _FLAT = 1e-3  # least contrast, as a share of the twelfth distance, and of that itself
@@ -89,10 +91,12 @@ def fallen(distances: Tensor, start: Tensor, unit: Tensor) -> Tensor:
 class WeightedGraph:
     """Symmetric weights W between rows, normalised: D^-1/2 W D^-1/2, to multiply with.
 
-    A graph knows how to multiply with W; its degrees are D.
+    A graph knows how to multiply with W; its degrees are D. It also knows how many rounds
+    of the filter it is worth.
     """
 
     degrees: Float[Tensor, "b n"]
+    rounds: int = ROUNDS
 
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
         """W itself times columns."""
@@ -197,12 +201,20 @@ class Eigenmap:
     def of_graph(
         cls, graph: WeightedGraph, start: Float[Tensor, "b n s"], k: int
     ) -> "Eigenmap":
-        """By subspace iteration with a Chebyshev filter: every pass is linear attention."""
-        x = start
-        for _ in range(_ROUNDS):
-            x = torch.linalg.qr(_filtered(graph, x)).Q
-        small = x.mT @ (graph @ x)
-        values, turn = torch.linalg.eigh((small + small.mT) / 2)
+        """By subspace iteration with a Chebyshev filter: every pass is linear attention.
+
+        Of many rows, all wanted eigenvalues are near one. What a round finds then decides
+        what the next one damps: all below the least of it.
+        """
+        x, passed = start, graph @ start
+        damped = start.new_full((len(start), 1, 1), _DAMPED)
+        for _ in range(graph.rounds):
+            x = torch.linalg.qr(_filtered(graph, x, passed, damped)).Q
+            passed = graph @ x
+            small = x.mT @ passed
+            values, turn = torch.linalg.eigh((small + small.mT) / 2)
+            if x.shape[1] > MANY_ROWS:
+                damped = values[:, :1, None].clamp(min=_DAMPED, max=1)
         kept = min(k, x.shape[-1])
         values, turn = values.flip(-1)[:, :kept], turn.flip(-1)[..., :kept]
         stationary = graph.degrees / graph.degrees.sum(-1, keepdim=True)
@@ -252,16 +264,16 @@ def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:
     return torch.sin(3 * rows @ directions.to(rows) + phases.to(rows))
 
 
-def _filtered(graph: WeightedGraph, x: Tensor) -> Tensor:
-    """A Chebyshev polynomial that is small between -1 and the damped, and large above."""
-    middle, half = (_DAMPED - 1) / 2, (_DAMPED + 1) / 2
+def _filtered(graph: WeightedGraph, x: Tensor, passed: Tensor, damped: Tensor) -> Tensor:
+    """A Chebyshev polynomial that is small between -1 and the damped, and large above.
 
-    def mapped(v: Tensor) -> Tensor:
-        return (graph @ v - middle * v) / half
-
-    before, now = x, mapped(x)
+    ``passed`` is the graph times x, which is known already.
+    """
+    middle, half = (damped - 1) / 2, (damped + 1) / 2
+    before, now = x, (passed - middle * x) / half
     for _ in range(_DEGREE - 1):
-        before, now = now, 2 * mapped(now) - before
+        mapped = (graph @ now - middle * now) / half
+        before, now = now, 2 * mapped - before
     return now
 
 

@@ -11,7 +11,14 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from icssl.context.neighbours import Scale, WeightedGraph, blocks, fallen
+from icssl.context.neighbours import (
+    MANY_ROWS,
+    ROUNDS,
+    Scale,
+    WeightedGraph,
+    blocks,
+    fallen,
+)
 from icssl.context.search import Nearest
 
 KEPT = 32
@@ -52,6 +59,7 @@ class SparseGraph(WeightedGraph):
         w = w[order]
         w = w[:, order]
         w.sort_indices()
+        self.rounds = ROUNDS + (len(order) > MANY_ROWS)  # a pass costs little here
         device = like.device
         self._order = torch.from_numpy(order).long().to(device)
         self._starts, self._others = (
