@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from icssl.context.exact import exact_graph, exact_scale
-from icssl.context.neighbours import Graph, Scale, scale_of
+from icssl.context.neighbours import Graph, Scale, scale_of, weights
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 RELATIVE = 1e-4
@@ -56,3 +56,27 @@ def test_nearest_is_exact_and_the_twelfth_nearly_always(generator):
     assert (far >= expected.far - 1e-6).all()
     same = (far - expected.far).abs() < 1e-3 * expected.far
     assert 0.93 < same.double().mean() < 1
+
+
+def test_sums_in_pieces_are_the_same(rows, generator, monkeypatch):
+    from icssl.context import triton_graph
+
+    x = torch.randn(2, 3000, 56, generator=generator).cuda()
+    scale = scale_of(rows, rows, own=True)
+    whole = exact_graph(rows, scale).times(x)
+    monkeypatch.setattr(triton_graph, "_ADDED", 256)
+    pieces = exact_graph(rows, scale).times(x)
+    off = (pieces - whole).abs().max()
+    assert 0 < off < 1e-5 * whole.abs().max()
+
+
+def test_sums_over_many_rows_keep_their_digits(generator):
+    rows = (torch.randn(1, 100_000, 20, generator=generator) / 20**0.5).cuda()
+    scale = exact_scale(rows)
+    some = torch.arange(0, 100_000, 1000)
+    own = scale.at(some[None].cuda())
+    double = [Scale(s.near.double(), s.far.double()) for s in (own, scale)]
+    w = weights(rows[:, some].double(), double[0], rows.double(), double[1])
+    w[:, torch.arange(len(some)), some] = 0
+    degrees = exact_graph(rows, scale).degrees[:, some].double()
+    torch.testing.assert_close(degrees, w.sum(-1), rtol=2e-5, atol=0)

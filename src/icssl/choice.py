@@ -13,7 +13,7 @@ from icssl.errors import check_choice, check_device
 
 MODELS = {
     "all views": VIEWS,
-    "one view": VIEWS[:1],  # at most 24 passes over the rows, and no matrix of them
+    "one view": VIEWS[:1],  # a few dozen passes over the rows, and no matrix of them
 }
 # Rows that are read in all views, unless asked for: a minute or two on two cores. Fewer of
 # many columns, where neighbours take longer to find; fewer where all weights take part.

@@ -20,6 +20,7 @@ from icssl.context.neighbours import NEIGHBOURS, SHARPNESS, Scale, WeightedGraph
 
 _READERS, _OTHERS, _COLUMNS = 128, 64, 64
 _WARPS, _STAGES = 8, 2
+_ADDED = 2**14  # others whose sum the tensor cores make
 _RAISED = 10.0  # exponent of two that weights are raised by: the largest is then 56,000
 _GROUP = 32  # rows of which each row knows the nearest alone
 _FOUND = 2**28  # nearest of a group, at once
@@ -50,21 +51,25 @@ class TritonGraph(WeightedGraph):
         largest = x.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
         columns = _COLUMNS
         value = pad(x / largest, (0, columns - k, 0, rows - n))
-        result = x.new_empty(b, rows, columns)
-        _times_kernel[(rows // _READERS, b)](
-            *self._parts,
-            *_halves(value),
-            result,
-            rows,
-            SHARPNESS * _BASE_TWO,
-            _RAISED,
-            width,
-            columns,
-            _READERS,
-            _OTHERS,
-            num_warps=_WARPS,
-            num_stages=_STAGES,
-        )
+        halves, result = _halves(value), x.new_zeros(b, rows, columns)
+        # Tensor cores cut digits off whenever they add: long sums are made of short ones.
+        for begin in range(0, rows, _ADDED):
+            _times_kernel[(rows // _READERS, b)](
+                *self._parts,
+                *halves,
+                result,
+                rows,
+                begin,
+                min(begin + _ADDED, rows),
+                SHARPNESS * _BASE_TWO,
+                _RAISED,
+                width,
+                columns,
+                _READERS,
+                _OTHERS,
+                num_warps=_WARPS,
+                num_stages=_STAGES,
+            )
         return result[:, :n, :k] * (largest / 2**_RAISED)
 
 
@@ -163,6 +168,8 @@ def _times_kernel(
     second,
     result,
     rows,
+    begin,
+    end,
     limit,
     raised,
     width: tl.constexpr,
@@ -170,6 +177,10 @@ def _times_kernel(
     readers: tl.constexpr,
     others: tl.constexpr,
 ):
+    """Add to the result what the rows from ``begin`` to ``end`` hold.
+
+    Both are multiples of ``readers``: a row and those of its tile are all there or none.
+    """
     b = tl.program_id(1).to(tl.int64)
     here = tl.program_id(0) * readers
     i = here + tl.arange(0, readers)
@@ -181,22 +192,23 @@ def _times_kernel(
     place = (b * rows + i)[:, None] * width + wide[None, :]
     own, own_rest = tl.load(query + place), tl.load(query_rest + place)
     total = tl.zeros((readers, columns), tl.float32)
-    for start in range(0, here, others):
+    for start in range(begin, tl.minimum(here, end), others):
         total = _tile_times(
             own, own_rest, key, key_rest, first, second, total, start, here, limit, raised,
             width, columns, readers, others, False,
         )  # fmt: skip
-    for start in range(here, here + readers, others):
+    for start in range(tl.maximum(here, begin), tl.minimum(here + readers, end), others):
         total = _tile_times(
             own, own_rest, key, key_rest, first, second, total, start, here, limit, raised,
             width, columns, readers, others, True,
         )  # fmt: skip
-    for start in range(here + readers, rows, others):
+    for start in range(tl.maximum(here + readers, begin), end, others):
         total = _tile_times(
             own, own_rest, key, key_rest, first, second, total, start, here, limit, raised,
             width, columns, readers, others, False,
         )  # fmt: skip
-    tl.store(result + (b * rows + i)[:, None] * columns + lanes[None, :], total)
+    target = result + (b * rows + i)[:, None] * columns + lanes[None, :]
+    tl.store(target, tl.load(target) + total)
 
 
 @triton.jit
