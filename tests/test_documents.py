@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sklearn.datasets import load_iris
 
 from icssl import ICSSLTransformer, ModelConfig
 from icssl.data.sources import DataConfig
@@ -81,6 +82,8 @@ def test_every_field_that_show_prints_is_explained(config):
         ("ceiling", ["--episodes", "5"]),
         ("explore", ["--clicks", "1", "--points", "40"]),
         ("training", ["--seconds", "0.01", "--rounds", "1", "--only", "eager", "--toy"]),
+        ("classifier", ["--draws", "1", "--repeats", "1"]),
+        ("scale_classifier", ["--sizes", "600", "--threads", "1", "--models", "one view"]),
     ],
 )
 def test_benchmarks_run_at_toy_size(tmp_path, script, options):
@@ -97,11 +100,23 @@ def test_benchmarks_run_at_toy_size(tmp_path, script, options):
         check=True,
     )
     line = json.loads(result.stdout.splitlines()[-1])
-    assert line["benchmark"] == script
+    assert line["benchmark"].replace("-", "_") == script
     (written,) = (tmp_path / "results").iterdir()
     assert json.loads(written.read_text()) == line
     for figure in (tmp_path / "docs").rglob("*.png"):
         assert figure.stat().st_size > 1000
+
+
+def test_parity_is_measured_at_toy_size(tmp_path):
+    iris = load_iris(as_frame=True).frame
+    iris.to_parquet(tmp_path / "iris.parquet")
+    few = ["--sets", "iris", "--labels", "2", "--draws", "1", "--kept", "16"]
+    script = ROOT / "benchmarks" / "parity.py"
+    places = ["--data", tmp_path, "--root", tmp_path]
+    subprocess.run([sys.executable, script, *places, *few], check=True)
+    line = json.loads((tmp_path / "results" / "benchmark-parity.json").read_text())
+    assert {row["set"] for row in line["rows"]} == {"iris"}
+    assert "16" in (tmp_path / "results" / "benchmark-parity.md").read_text()
 
 
 def test_tables_and_curves_are_made_at_toy_size(tmp_path):
