@@ -44,6 +44,7 @@ from icssl.context.neighbours import (
     MANY_ROWS,
     NEIGHBOURS,
     ROUNDS,
+    SPARE,
     Graph,
     Scale,
     scale_of,
@@ -405,6 +406,10 @@ def test_which_views_are_read_follows_rows_columns_backend_and_device():
         assert views(*one_view, model="all views", **options) == "all views"
         assert views(*all_views, model="one view", **options) == "one view"
         assert views(*one_view, model="own.safetensors", **options) == "one view"
+
+
+def test_the_estimate_knows_the_width_of_the_eigenmap():
+    assert ContextConfig().k + SPARE == backends._BASIS
 
 
 def test_a_sparse_graph_of_many_rows_is_worth_one_more_round():

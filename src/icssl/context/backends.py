@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from icssl.context.neighbours import MOST_NUMBERS, MOST_WEIGHTS, SPARE
 from icssl.context.search import MOST_COMPARED, has_index
 from icssl.context.sparse import KEPT
 from icssl.memory import free_bytes
@@ -21,9 +22,7 @@ DENSE_ROWS = 4_096
 DENSE_ROWS_GPU = 50_000
 """The same on a GPU, where products with a matrix are as fast as its memory."""
 
-_BASIS = 56  # columns that the eigenmap is iterated in
-_KERNELS = 2**26  # numbers of kernels at once, of which a few copies are made
-_BLOCK = 2**24  # weights at once, of those that are then held
+_BASIS = 48 + SPARE  # columns that the eigenmap is iterated in
 _UNHELD = 2**26  # weights at once, of those that never are: a block of rows on a GPU
 _GIVEN_BYTES, _LISTED_BYTES = 36, 80  # a weight of a given graph, dense and sparse
 _PART_BYTES = 28  # a contribution, with the copies that are made of it
@@ -103,13 +102,13 @@ def needed_memory(backend: Backend, size: Size) -> int:
     """Bytes that reading a context takes at its peak, about."""
     n, m, each = size.rows, size.labelled, size.bytes_each
     graph = {
-        "dense": n * n + 5 * min(_BLOCK, n * n),
+        "dense": n * n + 5 * min(MOST_WEIGHTS, n * n),
         "exact": 5 * min(_UNHELD, n * n) + 4 * n * _BASIS,
         "sparse": 8 * n * min(backend.kept, n),
     }[backend.name]
     # One after the other: columns by rank, the graph of a view, kernels with the labels.
     ranks = 8 * n * size.columns * 8 // each
-    kernels = min(_KERNELS, n * m * (10 * size.views + 1))
+    kernels = min(MOST_NUMBERS, n * m * (10 * size.views + 1))
     passing = max(ranks, graph + 6 * n * _BASIS, 5 * kernels)
     kept = size.views * n * (3 * size.columns + _BASIS) + 4 * m * m
     doubles = n * (2 * size.columns + 4 * size.classes + 8)

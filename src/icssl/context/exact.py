@@ -61,6 +61,15 @@ def _has_kernels(rows: Tensor) -> bool:
     return usual and rows.shape[-1] <= _KERNEL_COORDINATES and has_triton()
 
 
+def bilinear(rows: Float[Tensor, "b n p"], scale: Scale) -> tuple[Tensor, Tensor]:
+    """Queries and keys whose products are the logarithms of the weights."""
+    root = scale.contrast.sqrt()[..., None]
+    size = rows.square().sum(-1, keepdim=True) - scale.near[..., None] / 2
+    one = torch.ones_like(size)
+    query = SHARPNESS * torch.cat([2 * rows, -size, -one], dim=-1) / root
+    return query, torch.cat([rows, one, size], dim=-1) / root
+
+
 class AttentionGraph(WeightedGraph):
     """The weights of rows by their distances, through ``scaled_dot_product_attention``.
 
@@ -75,11 +84,7 @@ class AttentionGraph(WeightedGraph):
     """
 
     def __init__(self, rows: Float[Tensor, "b n p"], scale: Scale) -> None:
-        root = scale.contrast.sqrt()[..., None]
-        size = rows.square().sum(-1, keepdim=True) - scale.near[..., None] / 2
-        one = torch.ones_like(size)
-        self._query = SHARPNESS * torch.cat([2 * rows, -size, -one], dim=-1) / root
-        self._key = torch.cat([rows, one, size], dim=-1) / root
+        self._query, self._key = bilinear(rows, scale)
         self._block = _BLOCK_GPU if rows.is_cuda else _BLOCK
         self.degrees = self._degrees(rows)
 

@@ -17,11 +17,12 @@ NEIGHBOURS = 12
 SHARPNESS = 4.0  # of the graph: how fast weights fall, in units of contrast
 PASSES = 24  # over the rows of one view: scale, degrees, the filter, and the values
 MOST_WEIGHTS = 2**24  # between rows that are held at once: all of 4,096 rows
+MOST_NUMBERS = 2**26  # of all kernels between rows and labelled ones, at once
 ROUNDS = 3  # of the Chebyshev filter
 MANY_ROWS = 2**10  # beyond, eigenvalues crowd near one; released weights never saw more
 _DEGREE = 7  # of the filter, with a pass a degree
 _DAMPED = 0.4  # eigenvalues below are filtered out
-_SPARE = 8  # columns beyond those wanted, which help the last of them converge
+SPARE = 8  # columns beyond those wanted, which help the last of them converge
 _FLAT = 1e-3  # least contrast, as a share of the twelfth distance, and of that itself
 _TINY = 1e-12
 
@@ -257,7 +258,7 @@ def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:
 
     Sines of fixed random projections: the same in whatever order the rows are.
     """
-    count = min(rows.shape[1], k + _SPARE)
+    count = min(rows.shape[1], k + SPARE)
     generator = torch.Generator().manual_seed(0)
     directions = torch.randn(rows.shape[-1], count, generator=generator)
     phases = math.tau * torch.rand(count, generator=generator)

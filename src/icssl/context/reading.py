@@ -10,10 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icssl.context.kernels import Columns, ContextKernels, Placed
-from icssl.context.neighbours import blocks
+from icssl.context.neighbours import MOST_NUMBERS, blocks
 
 INTERCEPT = 1.0  # what all rows have in common, as a kernel
-MOST_NUMBERS = 2**26  # of all kernels at once
 
 
 class Prediction(NamedTuple):

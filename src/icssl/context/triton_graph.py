@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from icssl.context.exact import bilinear
 from icssl.context.neighbours import NEIGHBOURS, SHARPNESS, Scale, WeightedGraph, scale_from
 
 _READERS, _OTHERS, _COLUMNS = 128, 64, 64
@@ -31,11 +32,8 @@ class TritonGraph(WeightedGraph):
     """The weights of rows by their distances, made anew in every pass."""
 
     def __init__(self, rows: Float[Tensor, "b n p"], scale: Scale) -> None:
-        root = scale.contrast.sqrt()[..., None]
-        size = rows.square().sum(-1, keepdim=True) - scale.near[..., None] / 2
-        one = torch.ones_like(size)
-        query = SHARPNESS * _BASE_TWO * torch.cat([2 * rows, -size, -one], dim=-1) / root
-        key = torch.cat([rows, one, size], dim=-1) / root
+        query, key = bilinear(rows, scale)
+        query = _BASE_TWO * query
         # Of one size, so that neither leaves the range of float16.
         even = (query.abs().max() / key.abs().max()).sqrt()
         self._parts = (*_halves(_filled(query / even)), *_halves(_filled(key * even)))

@@ -28,7 +28,7 @@ def _ours(x: ndarray, y: ndarray, device: str) -> Found:
 
 
 def _spreading(kernel: str) -> Run:
-    """On standardised columns, with the settings of :mod:`icssl.real.peers`."""
+    """On standardised columns, with the alpha and width of :mod:`icssl.real.peers`."""
 
     def run(x: ndarray, y: ndarray, device: str) -> Found:
         settings = {"alpha": 0.8, "gamma": 10 / x.shape[1], "n_neighbors": NEIGHBOURS}
