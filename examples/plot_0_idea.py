@@ -85,7 +85,9 @@ figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 pairs = (("icssl", guess), ("logistic regression", line))
 for ax, (name, found) in zip(axes, pairs, strict=True):
     scatter_points(ax, x, found, labelled)
-    ax.set_title(f"{name}: {(found == y)[~labelled].mean():.0%} right")
+    said = f"{name}: {(found == y)[~labelled].mean():.0%} right"
+    ax.set_title(said)
+    print(said)
 plt.show()
 
 # %%

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from icssl.choice import MODELS
-from icssl.classify import Labelling, class_rows, demo_table, summary_lines
+from icssl.classify import Labelling, class_rows, demo_table, label_rows, summary_lines
 from icssl.classify_pieces import CONTEXT_ROWS
 from icssl.classify_report import least_certain, report_html
 from icssl.cli import app
@@ -89,8 +90,8 @@ def test_summary_counts_rows_labels_and_reach(labelling):
     first, second = summary_lines(labelling)
     assert first == "four <rows>: 4 rows, 2 labelled, 2 columns, 2 classes. Model: small."
     assert second.startswith("Mean confidence 0.625 over the 2 rows")
-    assert second.endswith("reached 1 of them.")
-    assert class_rows(labelling) == (("x", "1", "2", "0.700"), ("y", "1", "2", "0.575"))
+    assert "label; 1 of them have a reach below 0.1" in second
+    assert class_rows(labelling) == (("x", "1", "2", "0.500"), ("y", "1", "2", "0.750"))
 
 
 def test_least_certain_rows_have_no_label_and_the_worst_is_first(labelling):
@@ -218,7 +219,7 @@ def test_the_demo_has_three_labels_a_class():
         ("a.parquet", b"", "a.parquet is empty"),
         ("a.csv", b"x,y\n", "has a header and no rows"),
         ("a.csv", b"x,z\n1,2\n", "no column 'y': it has 'x', 'z'"),
-        ("a.csv", b"x;y\n1;2\n", "it has 'x;y'. Is the separator right?"),
+        ("a.csv", b"x;y\n1;2\n", "it has 'x;y'. Try --separator ';'."),
         ("a.csv", b"y\n1\n2\n", "nothing to learn from beside the target 'y'"),
         ("a.csv", b"x,y\n1,2\n3", "line 3, has 1 fields and the header has 2"),
         ("a.csv", b"x,y\n1,2,3\n", "line 2, has 3 fields and the header has 2"),
@@ -394,8 +395,8 @@ def test_a_table_with_all_labels_is_allowed(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ("1,\n2,\n", "a.csv: y has no label: all 2 rows"),
-        ("1,a\n2,\n", "a.csv: y has one class only, 'a'"),
+        ("1,\n2,\n", "a.csv: its target has no label: all 2 rows"),
+        ("1,a\n2,\n", "a.csv: its target has one class only, 'a'"),
         ("1,1\n2,-1\n", "-1 marks unlabelled rows"),
         ("1,0.5\n2,1.5\n", "Unknown label type: continuous"),
         ("inf,a\n2,b\n", "contains infinity or a value too large"),
@@ -409,6 +410,36 @@ def test_a_table_that_cannot_be_labelled_leaves_no_file(tmp_path, rows, words):
     assert result.exit_code == 2
     assert words in text_of(result)
     assert files_in(tmp_path) == ["a.csv"]
+
+
+@pytest.mark.parametrize("ids", [range(5, 30), [f"W{i:03}" for i in range(25)]])
+def test_a_column_that_names_rows_is_pointed_out(tmp_path, ids):
+    path = tmp_path / "a.csv"
+    rows = [f"{one},{i / 7},{'ab'[i % 2] if i < 6 else ''}" for i, one in enumerate(ids)]
+    path.write_text("\n".join(["id,x,y", *rows]) + "\n")
+    said = text_of(run(path, "--target", "y"))
+    assert "column 'id' is different in every row: --drop it" in said
+    assert "column 'x'" not in said
+    assert "--drop it" not in text_of(run(path, "-t", "y", "--drop", "id", "--force"))
+
+
+@pytest.mark.parametrize("mark", [";", "|"])
+def test_another_separator_is_suggested(tmp_path, mark):
+    path = tmp_path / "a.csv"
+    path.write_text(f"x{mark}y\n1{mark}a\n2{mark}b\n")
+    assert f"Try --separator '{mark}'." in text_of(run(path, "--target", "y"))
+    path.write_text(f"x{mark}y\n1,5{mark}a\n2,5{mark}b\n")
+    said = text_of(run(path, "--target", "y"))
+    assert f"the header has 1: the file may be cut short. Try --separator '{mark}'." in said
+
+
+def test_the_mean_of_a_class_is_over_rows_without_a_label():
+    labelling = label_rows(demo_table())
+    for code, row in enumerate(labelling.tally.class_rows):
+        found = (labelling.codes == code) & (labelling.given < 0)
+        assert row[3] == f"{labelling.probability[found].mean():.3f}"
+    known = replace(labelling, given=labelling.codes)
+    assert {row[3] for row in known.tally.class_rows} == {"-"}
 
 
 def test_a_warning_is_a_line_of_the_summary(tmp_path):

@@ -250,9 +250,10 @@ def test_minus_one_and_one_are_a_trap(rng):
         ([None] * 49 + ["cat"], "one class only, 'cat'"),
         ([0.5] + [0, 1] * 24 + [-1], "0.5 is no whole number"),
         ([0, 1, -1], "inconsistent numbers of samples"),
+        ([0, 0], "inconsistent numbers of samples"),  # rather than that it is one class
         ([0, "cat"] * 25, "give one kind only"),
     ],
-    ids=["none", "one class", "fraction", "length", "two kinds"],
+    ids=["none", "one class", "fraction", "length", "length first", "two kinds"],
 )
 def test_labels_that_cannot_be_used(rng, y, words):
     X, _ = iris(rng)

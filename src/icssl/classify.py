@@ -1,5 +1,7 @@
 """Label the rows of a table by the classifier, and say what came out."""
 
+import re
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,8 +16,10 @@ from icssl.tabular.files import LabelTable
 if TYPE_CHECKING:
     from icssl.estimator import ICSSLClassifier
 
-UNREACHED = 1e-3
-"""Below this ``reach_``, a walk of some steps meets no labelled row."""
+UNREACHED = 0.1
+"""Below this ``reach_``, walks of some steps hardly ever meet a labelled row."""
+
+_TOO_FEW = 20  # rows of which nothing is said of columns that differ in each
 
 DEMO_LABELS = 3  # a class
 
@@ -35,11 +39,11 @@ class Tally:
     given, rows : ndarray of int
         Of each class: rows that came with a label, and rows in all.
     probability : ndarray of float
-        Of each class: the sum over its rows.
+        Of each class: the sum over its rows that came without a label.
     confidence : float
         The sum over the rows that came without a label.
     unreached : int
-        How many of these no labelled evidence reached.
+        How many of these little labelled evidence reached.
     """
 
     name: str
@@ -76,7 +80,8 @@ class Tally:
         return [
             first,
             f"Mean confidence {self.confidence / new:.3f} over the {new:,} rows that came "
-            f"without a label; no labelled evidence reached {self.unreached:,} of them.",
+            f"without a label; {self.unreached:,} of them have a reach below "
+            f"{UNREACHED:g}: hardly any labelled evidence.",
         ]
 
     @property
@@ -84,9 +89,13 @@ class Tally:
         """Every class with its rows: with a label from the start, and in all."""
         each = zip(self.classes, self.given, self.rows, self.probability, strict=True)
         return tuple(
-            (str(name), f"{given:,}", f"{rows:,}", f"{total / max(rows, 1):.3f}")
+            (str(name), f"{given:,}", f"{rows:,}", _mean(float(total), int(rows - given)))
             for name, given, rows, total in each
         )
+
+
+def _mean(total: float, count: int) -> str:
+    return f"{total / count:.3f}" if count else "-"
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +149,7 @@ class Labelling:
             self.classes,
             np.bincount(self.given[known], minlength=c),
             np.bincount(self.codes, minlength=c),
-            np.bincount(self.codes, self.probability, minlength=c),
+            np.bincount(self.codes[~known], self.probability[~known], c).astype(float),
             float(self.probability[~known].sum()),
             int((self.reach[~known] < UNREACHED).sum()),
         )
@@ -169,11 +178,31 @@ def label_rows(
     suggestions: int = 10,
 ) -> Labelling:
     """Fit :class:`icssl.ICSSLClassifier` to a table, which trains nothing."""
+    _warn_of_names(table)
     classifier = fitted(table, model=model, device=device)
     labelling = labelling_of(table, classifier)
     count = min(suggestions, len(labelling.unlabelled))
     suggested = [int(row) for row in classifier.suggest(count)] if count else []
     return replace(labelling, suggested=tuple(suggested))
+
+
+def _warn_of_names(table: LabelTable) -> None:
+    """Texts and whole numbers that differ in every row may only say which row it is."""
+    columns = table.features.items() if hasattr(table.features, "items") else ()
+    for name, column in columns:
+        if len(column) < _TOO_FEW or column.nunique() < len(column):
+            continue
+        if column.dtype.kind in "iu":
+            counted = int(column.max()) - int(column.min()) + 1 == len(column)
+        else:
+            counted = all(isinstance(cell, str) for cell in column)
+        if counted:
+            warnings.warn(
+                f"column {name!r} is different in every row: --drop it if it only says "
+                "which row this is.",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 def fitted(
@@ -186,7 +215,8 @@ def fitted(
         classifier = ICSSLClassifier(model, device=device)
         return classifier.fit(table.features, table.target)
     except ValueError as error:
-        raise ValueError(f"{table.name}: {error}") from error
+        said = re.sub(r"^y has", "its target has", str(error))
+        raise ValueError(f"{table.name}: {said}") from error
 
 
 def labelling_of(table: LabelTable, classifier: "ICSSLClassifier") -> Labelling:
@@ -213,7 +243,7 @@ def summary_lines(labelling: Labelling) -> list[str]:
     return lines
 
 
-CLASS_HEADER = ("class", "labels given", "rows in all", "mean probability")
+CLASS_HEADER = ("class", "labels given", "rows in all", "mean probability of the others")
 
 
 def class_rows(labelling: Labelling) -> tuple[tuple[str, ...], ...]:

@@ -73,7 +73,7 @@ def row_table(
 def _row_table(title: str, labelling: Labelling, rows: Iterable[int]) -> str:
     note = (
         "Rows are counted from 0. With a reach below "
-        f"{UNREACHED:g}, no labelled row says anything about a row; with more, a "
+        f"{UNREACHED:g}, labelled rows say hardly anything about a row; with more, a "
         "probability near that of the runner-up means that labelled rows disagree."
     )
     return Table(title, *row_table(labelling, rows), (note,)).html()

@@ -106,8 +106,9 @@ class ICSSLClassifier(
     embedding_ : ndarray of shape (n_rows, n_components)
         Eigenmap of the rows' graph: rows near each other belong together.
     reach_ : ndarray of shape (n_rows,)
-        From 0 to 1: how likely 16 steps of a walk on the rows' graph lead from a row to a
-        labelled one. A row far from all others has 0 and the class prior; one at the far
+        From 0 to 1: how likely 16 steps of a walk on the rows' graph lead from a row to
+        the likeliest labelled one, where 1 is as likely as from anywhere, or more. A row
+        far from all others has 0 and the class prior; one at the far
         end of a long cluster can have little, and its cluster still tells its class; one
         that is torn between classes has a high reach.
     class_prior_ : ndarray of shape (n_classes,)
@@ -172,8 +173,9 @@ class ICSSLClassifier(
         check_at_least("n_neighbors", index(self.n_neighbors), NEIGHBOURS)
         self._refuse_what_cannot_fit(X)
         rows = self._read_rows(X, reset=True)
+        if np.ndim(y):  # else what it is says more than its length
+            check_consistent_length(rows, y)
         self.classes_, codes = read_targets(y)
-        check_consistent_length(rows, codes)
         if rows.shape[0] < 2:
             raise ValueError(
                 f"At least 2 rows are needed, got n_samples = {rows.shape[0]}."

@@ -14,6 +14,7 @@ from icssl.errors import did_you_mean, reason_of
 from icssl.files import replacing
 
 SUFFIXES = (".csv", ".parquet", ".npz")
+_SEPARATORS = ";\t|,"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ def frame_table(
     kept = frame if kept is None else kept
     names = [str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis=1)
-    hint = " Is the separator right?" if len(names) == 1 else ""
+    hint = _other_separator(names, separator) if path.suffix == ".csv" else ""
     check_names(path, "column", names, [target, *drop], hint)
     if not len(frame):
         raise ValueError(f"{path} has a header and no rows.")
@@ -210,27 +211,39 @@ def _read_text(path: Path, separator: str) -> Any:
 
 def _check_csv(path: Path, separator: str) -> None:
     """Refuse a file with lines cut short, which pandas would fill with missing cells."""
-    width, line = 0, 1
+    width, line, header = 0, 1, []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file, delimiter=separator, strict=True)
             for cells in lines:
                 line = lines.line_num
                 if not width:
+                    header = cells
                     check_names(path, "column", cells, [])
                 width = width or len(cells)
                 if cells and len(cells) != width:
                     raise ValueError(
                         f"{path}, line {line}, has {len(cells)} fields and the header has "
                         f"{width}: the file may be cut short."
+                        f"{_other_separator(header, separator)}"
                     )
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not text in UTF-8: {reason_of(error)}.") from error
+        raise ValueError(
+            f"{path} is not text in UTF-8: {reason_of(error)}. Save it as UTF-8."
+        ) from error
     except csv.Error as error:
         raise ValueError(
             f"{path} cannot be read from line {line + 1} on: {reason_of(error)}. The file "
             "may be cut short."
         ) from error
+
+
+def _other_separator(header: Sequence[str], separator: str) -> str:
+    """The end of a message: what may stand between cells, if the header is one of them."""
+    if len(header) != 1:
+        return ""
+    there = [mark for mark in _SEPARATORS if mark in header[0] and mark != separator]
+    return f" Try --separator {there[0]!r}." if there else " Is the separator right?"
 
 
 def _read_parquet(path: Path) -> Any:

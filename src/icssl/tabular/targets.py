@@ -125,8 +125,8 @@ def _check_classes(classes: ndarray, minus_one: Bool[ndarray, " n"]) -> None:
         return
     if not len(classes):
         raise ValueError(
-            f"y has no label: all {len(minus_one)} rows are unlabelled (-1, None or NaN); "
-            "two classes at least are needed."
+            f"y has no label: all {len(minus_one)} rows are unlabelled (-1, None, NaN or "
+            "empty); two classes at least are needed."
         )
     if minus_one.any() and classes[0] == 1:
         raise ValueError(
