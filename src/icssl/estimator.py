@@ -173,9 +173,10 @@ class ICSSLClassifier(
         check_at_least("n_neighbors", index(self.n_neighbors), NEIGHBOURS)
         self._refuse_what_cannot_fit(X)
         rows = self._read_rows(X, reset=True)
-        if np.ndim(y):  # else what it is says more than its length
-            check_consistent_length(rows, y)
+        if hasattr(y, "__len__") and getattr(y, "shape", True):
+            check_consistent_length(rows, y)  # before its classes, which may be cut off
         self.classes_, codes = read_targets(y)
+        check_consistent_length(rows, codes)
         if rows.shape[0] < 2:
             raise ValueError(
                 f"At least 2 rows are needed, got n_samples = {rows.shape[0]}."
