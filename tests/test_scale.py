@@ -21,7 +21,7 @@ from icssl.scale.bench import (
     run_missing,
     table_of,
 )
-from icssl.scale.methods import METHODS, TITLES, methods_named, sizes_for
+from icssl.scale.methods import METHODS, TITLES, sizes_for
 from icssl.scale.pages import growth_of, write_scale
 from icssl.scale.process import apart
 
@@ -140,7 +140,11 @@ def test_methods_stop_where_they_would_not_end():
     assert sizes_for("spreading_rbf", [1_000, 20_000, 30_000]) == [1_000, 20_000]
     assert sizes_for("icssl", [1_000_000]) == [1_000_000]
     assert set(METHODS) == set(TITLES)
-    assert methods_named("all", "cuda") == ["icssl"]
+
+
+def test_other_methods_stay_on_the_cores_of_a_machine_with_a_gpu():
+    assert trial(device="cuda", method="icssl").where == "cuda"
+    assert trial(device="cuda", method="spreading_rbf").where == "cpu"
 
 
 def test_committed_pages_are_those_of_their_rows(tmp_path):

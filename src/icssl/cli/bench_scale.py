@@ -26,7 +26,9 @@ def scale(
         str,
         typer.Option(help="clusters, which are made, or an .npz with arrays x and y."),
     ] = "clusters",
-    device: Annotated[str, typer.Option(help="cpu or cuda, for ours.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="cpu or cuda, for ours; others run on the cores.")
+    ] = "cpu",
     threads: Annotated[
         int | None, typer.Option(min=1, help="Of every process.", show_default="all cores")
     ] = None,
@@ -57,7 +59,7 @@ def scale(
         used = threads or os.cpu_count() or 1
         trials = [
             Trial(data, n, m, draw, method, device, used)
-            for method in methods_named(methods, device)
+            for method in methods_named(methods)
             for n in sizes_for(method, wanted)
             for m in per_class
             for draw in range(draws)

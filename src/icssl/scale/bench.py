@@ -40,6 +40,7 @@ class Trial:
     method : str
         A name of :data:`icssl.scale.methods.METHODS`.
     device : str
+        Of the machine; methods other than ours run on its cores.
     threads : int
     """
 
@@ -62,6 +63,11 @@ class Trial:
         if self.data != MADE:
             named["digest"] = _digest(self.data)
         return {**named, **known_settings(self.method)}
+
+    @property
+    def where(self) -> str:
+        """The device that the method itself runs on."""
+        return self.device if self.method == "icssl" else "cpu"
 
     def __str__(self) -> str:
         return f"{self.method}, {self.rows:,} rows, {self.labels} labels a class"
@@ -118,28 +124,31 @@ def measure(trial: Trial) -> Row:
     torch.set_num_threads(trial.threads)
     x, truth = table_of(trial.data, trial.rows)
     y, run = few_labels(truth, trial.labels, trial.draw), METHODS[trial.method]
-    warm = min(_WARM_ROWS[trial.device], len(x))
-    run(x[:warm], few_labels(truth[:warm], 2, 0), trial.device)
-    cuda = trial.device == "cuda"
-    if cuda:
+    where = trial.where
+    warm = min(_WARM_ROWS[where], len(x))
+    run(x[:warm], few_labels(truth[:warm], 2, 0), where)
+    if where == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with watched() as memory:
         began = time.perf_counter()
-        found, how = run(x, y, trial.device)
+        found, how = run(x, y, where)
         seconds = time.perf_counter() - began
     hidden = y == -1
-    on_gpu = torch.cuda.max_memory_allocated() if cuda else 0
     return {
         "key": trial.key,
         "spec": trial.describe(),
         "seconds": round(seconds, 4),
         "megabytes": round(memory["added"] / 1e6),
         "whole_megabytes": round(memory["whole"] / 1e6),
-        **({"gpu_megabytes": round(on_gpu / 1e6)} if cuda else {}),
+        **(_on_gpu() if where == "cuda" else {}),
         "accuracy": round(float((found == truth)[hidden].mean()), 5),
-        "how": how,
+        "how": how if where == trial.device else f"{how}, on the cores",
         **made_with(trial.device),
     }
+
+
+def _on_gpu() -> Row:
+    return {"gpu_megabytes": round(torch.cuda.max_memory_allocated() / 1e6)}
 
 
 def _row(trial: Trial) -> Row:

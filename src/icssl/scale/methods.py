@@ -88,13 +88,12 @@ MOST_ROWS = {"spreading_rbf": 20_000, "spreading_knn": 100_000}
 """Beyond, memory (the matrix of all pairs) or time (a tree in many columns) forbid it."""
 
 
-def methods_named(names: str, device: str) -> list[str]:
+def methods_named(names: str) -> list[str]:
     """Of names between commas; "all" are those that can run here."""
     missing = find_spec("graphlearning") is None
     if names == "all":
         lost = {"laplace", "poisson"} if missing else set()
-        # On a GPU only ours gains: the others are measured on the processor.
-        return ["icssl"] if device == "cuda" else [n for n in METHODS if n not in lost]
+        return [n for n in METHODS if n not in lost]
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         check_choice("method", name, [*METHODS, "all"])
