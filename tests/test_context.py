@@ -780,6 +780,22 @@ def test_float32_is_close_to_float64(generator):
     torch.testing.assert_close(rough.double(), exact, rtol=0, atol=2e-3)
 
 
+@pytest.mark.parametrize("d", [2, 3, 200])
+def test_signs_of_eigenvectors_do_not_matter(generator, monkeypatch, d):
+    """Libraries differ in them; of 40 rows the eigenmap forgets its start, of 150 not."""
+    model, case = random_model(), context(generator, b=1, n=150, d=d)
+    expected = model.read(*case).own().logits
+    eigh = torch.linalg.eigh
+
+    def flipped(matrix):
+        values, vectors = eigh(matrix)
+        turned = torch.rand(values.shape, generator=generator) < 0.5
+        return values, torch.where(turned[:, None], -vectors, vectors)
+
+    monkeypatch.setattr(torch.linalg, "eigh", flipped)
+    torch.testing.assert_close(model.read(*case).own().logits, expected, **F64_DEEP)
+
+
 def test_devices_agree(generator, device):
     model = random_model()
     x, y, labelled, c = context(generator)

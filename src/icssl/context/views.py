@@ -156,6 +156,16 @@ def _size(view: Tensor) -> Tensor:
     return view.square().sum(-1).mean(-1)[:, None, None].clamp(min=_TINY).sqrt()
 
 
+def _signs(vectors: Tensor) -> Tensor:
+    """What points each the same way, whatever library found it: eigenvectors have no sign.
+
+    The iteration for an eigenmap starts from coordinates, and does not quite forget them.
+    """
+    # Against weights that no vector of a usual table cancels, as (1, -1) does equal ones.
+    count = torch.arange(vectors.shape[-2], dtype=vectors.dtype, device=vectors.device)
+    return torch.where(count.cos() @ vectors > 0, -1.0, 1.0)[:, None]
+
+
 def _whitening(z: Tensor) -> tuple[Tensor, Tensor]:
     """Matrices that whiten centred columns, from the smaller of the two Gram matrices."""
     wide = z.shape[-1] > z.shape[-2]
@@ -166,4 +176,5 @@ def _whitening(z: Tensor) -> tuple[Tensor, Tensor]:
     inverse = torch.where(kept, 1 / length.clamp(min=_TINY), 0.0)[:, None]
     if wide:
         vectors = wider.mT @ vectors * inverse
+    vectors = vectors * _signs(vectors)
     return (vectors * inverse.sqrt()).to(z.dtype), (vectors * inverse).to(z.dtype)
