@@ -20,8 +20,8 @@ from icssl.context.exact import bilinear
 from icssl.context.neighbours import NEIGHBOURS, SHARPNESS, Scale, WeightedGraph, scale_from
 
 _READERS, _OTHERS, _COLUMNS = 128, 64, 64
-_WARPS, _STAGES = 8, 2
-_ADDED = 2**14  # others whose sum the tensor cores make
+_WARPS, _STAGES = 4, 3
+_ADDED = 2**12  # others whose sum the tensor cores make
 _RAISED = 10.0  # exponent of two that weights are raised by: the largest is then 56,000
 _GROUP = 32  # rows of which each row knows the nearest alone
 _FOUND = 2**28  # nearest of a group, at once
@@ -49,25 +49,22 @@ class TritonGraph(WeightedGraph):
         largest = x.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
         columns = _COLUMNS
         value = pad(x / largest, (0, columns - k, 0, rows - n))
-        halves, result = _halves(value), x.new_zeros(b, rows, columns)
-        # Tensor cores cut digits off whenever they add: long sums are made of short ones.
-        for begin in range(0, rows, _ADDED):
-            _times_kernel[(rows // _READERS, b)](
-                *self._parts,
-                *halves,
-                result,
-                rows,
-                begin,
-                min(begin + _ADDED, rows),
-                SHARPNESS * _BASE_TWO,
-                _RAISED,
-                width,
-                columns,
-                _READERS,
-                _OTHERS,
-                num_warps=_WARPS,
-                num_stages=_STAGES,
-            )
+        result = x.new_empty(b, rows, columns)
+        _times_kernel[(rows // _READERS, b)](
+            *self._parts,
+            *_halves(value),
+            result,
+            rows,
+            SHARPNESS * _BASE_TWO,
+            _RAISED,
+            width,
+            columns,
+            _READERS,
+            _OTHERS,
+            _ADDED,
+            num_warps=_WARPS,
+            num_stages=_STAGES,
+        )
         return result[:, :n, :k] * (largest / 2**_RAISED)
 
 
@@ -95,8 +92,9 @@ def scale_on_gpu(rows: Float[Tensor, "b n p"]) -> Scale:
         found = rows.new_empty(b, stop - start, groups)
         grid = ((stop - start) // _READERS, b)
         _nearest_kernel[grid](
-            query, key, found, start, n, total, groups, width, _READERS, _GROUP, num_warps=4
-        )
+            query, key, found, start, n, total, groups, width, _READERS, _GROUP,
+            _READERS // _GROUP, num_warps=4,
+        )  # fmt: skip
         part = order[start:stop]
         kept = found[:, : len(part)].topk(count, dim=-1, largest=False).values
         nearest[:, part] = kept.clamp(min=0).sort(dim=-1).values
@@ -166,18 +164,17 @@ def _times_kernel(
     second,
     result,
     rows,
-    begin,
-    end,
     limit,
     raised,
     width: tl.constexpr,
     columns: tl.constexpr,
     readers: tl.constexpr,
     others: tl.constexpr,
+    added: tl.constexpr,
 ):
-    """Add to the result what the rows from ``begin`` to ``end`` hold.
+    """Own rows first, without themselves, then all before and all after them.
 
-    Both are multiples of ``readers``: a row and those of its tile are all there or none.
+    Tensor cores cut digits off whenever they add: long sums are made of short ones.
     """
     b = tl.program_id(1).to(tl.int64)
     here = tl.program_id(0) * readers
@@ -190,23 +187,28 @@ def _times_kernel(
     place = (b * rows + i)[:, None] * width + wide[None, :]
     own, own_rest = tl.load(query + place), tl.load(query_rest + place)
     total = tl.zeros((readers, columns), tl.float32)
-    for start in range(begin, tl.minimum(here, end), others):
-        total = _tile_times(
-            own, own_rest, key, key_rest, first, second, total, start, here, limit, raised,
-            width, columns, readers, others, False,
-        )  # fmt: skip
-    for start in range(tl.maximum(here, begin), tl.minimum(here + readers, end), others):
+    for start in range(here, here + readers, others):
         total = _tile_times(
             own, own_rest, key, key_rest, first, second, total, start, here, limit, raised,
             width, columns, readers, others, True,
         )  # fmt: skip
-    for start in range(tl.maximum(here + readers, begin), end, others):
-        total = _tile_times(
-            own, own_rest, key, key_rest, first, second, total, start, here, limit, raised,
-            width, columns, readers, others, False,
-        )  # fmt: skip
-    target = result + (b * rows + i)[:, None] * columns + lanes[None, :]
-    tl.store(target, tl.load(target) + total)
+    for begin in range(0, here, added):
+        part = tl.zeros((readers, columns), tl.float32)
+        for start in range(begin, tl.minimum(begin + added, here), others):
+            part = _tile_times(
+                own, own_rest, key, key_rest, first, second, part, start, here, limit,
+                raised, width, columns, readers, others, False,
+            )  # fmt: skip
+        total += part
+    for begin in range(here + readers, rows, added):
+        part = tl.zeros((readers, columns), tl.float32)
+        for start in range(begin, tl.minimum(begin + added, rows), others):
+            part = _tile_times(
+                own, own_rest, key, key_rest, first, second, part, start, here, limit,
+                raised, width, columns, readers, others, False,
+            )  # fmt: skip
+        total += part
+    tl.store(result + (b * rows + i)[:, None] * columns + lanes[None, :], total)
 
 
 @triton.jit
@@ -221,7 +223,9 @@ def _nearest_kernel(
     width: tl.constexpr,
     tile: tl.constexpr,
     group: tl.constexpr,
+    together: tl.constexpr,
 ):
+    """Squared distances to the nearest of every group, so many groups at once."""
     b = tl.program_id(1).to(tl.int64)
     here = tl.program_id(0) * tile + tl.arange(0, tile)
     i = start + here
@@ -231,9 +235,10 @@ def _nearest_kernel(
     # Of the rows that are looked at now, which are numbered from zero where they end up.
     found += (b * tl.num_programs(0) * tile + here) * groups
     own = tl.load(query + i[:, None] * width + wide[None, :])
-    for g in range(0, groups):
-        j = g * group + tl.arange(0, group)
+    for g in range(0, groups, together):
+        j = g * group + tl.arange(0, group * together)
         others = tl.load(key + j[None, :] * width + wide[:, None])
         apart = tl.dot(own, others, input_precision="tf32x3")
         apart = tl.where((i[:, None] == j[None, :]) | (j >= n)[None, :], 3e38, apart)
-        tl.store(found + g, tl.min(apart, axis=1))
+        least = tl.min(tl.reshape(apart, (tile, together, group)), axis=2)
+        tl.store(found[:, None] + g + tl.arange(0, together)[None, :], least)
