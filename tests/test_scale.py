@@ -22,7 +22,7 @@ from icssl.scale.bench import (
     table_of,
 )
 from icssl.scale.methods import METHODS, TITLES, sizes_for
-from icssl.scale.pages import growth_of, write_scale
+from icssl.scale.pages import growth_lines, growth_of, write_scale
 from icssl.scale.process import apart
 
 ROOT = Path(__file__).parents[1]
@@ -167,6 +167,32 @@ def says_seconds(text, seconds):
 def test_growth_is_the_exponent_and_needs_two_large_sizes():
     assert growth_of([10_000, 100_000, 1_000_000], [1, 10, 100]) == pytest.approx(1)
     assert growth_of([100, 10_000], [1, 5]) is None
+
+
+def test_growth_is_printed_for_every_machine():
+    row = measure(trial(rows=40, labels=1))
+    rows = [
+        {**row, "spec": {**row["spec"], "rows": n}, "device": device, "seconds": seconds}
+        for device, of_each in (("A", (1.0, 100.0)), ("B", (1.0, 10.0)))
+        for n, seconds in zip((10_000, 100_000), of_each, strict=True)
+    ]
+    said = growth_lines([*rows, {"spec": {}, "error": "MemoryError"}])
+    assert said == [
+        "A: ICSSL: seconds grow as rows to the power 2.00.",
+        "B: ICSSL: seconds grow as rows to the power 1.00.",
+    ]
+
+
+def test_growth_is_told_by_way_where_ways_change():
+    row = measure(trial(rows=40, labels=1))
+    rows = [
+        {**row, "spec": {**row["spec"], "rows": n}, "seconds": seconds, "how": how}
+        for n, seconds, how in ((10**4, 1, "a"), (10**5, 10, "b"), (10**6, 1000, "b"))
+    ]
+    assert [line.partition(": ")[2] for line in growth_lines(rows)] == [
+        "ICSSL, in all: seconds grow as rows to the power 1.50.",
+        "ICSSL, b: seconds grow as rows to the power 2.00.",
+    ]
 
 
 def test_a_method_that_fails_leaves_a_row_with_its_error(tmp_path):

@@ -84,7 +84,9 @@ def scale(
 
 
 def _draw(console: Console, store: Any, folder: Path) -> None:
-    from icssl.scale.pages import write_scale
+    from icssl.scale.pages import growth_lines, write_scale
 
+    for line in growth_lines(list(store)):
+        console.print(line, markup=False, highlight=False)
     for page in write_scale(list(store), folder):
         console.print(f"{page}", markup=False, soft_wrap=True)

@@ -16,6 +16,7 @@ _GROWING = 10_000  # rows from which on cost is fitted: below, starting counts f
 # Poisson learning on Fashion-MNIST, 70,000 images, features of a variational autoencoder,
 # at 1 to 5 labels a class: Calder et al., 2020, table 2.
 _POISSON = {1: 0.608, 2: 0.661, 3: 0.696, 4: 0.712, 5: 0.724}
+_STYLES = ("-", "--", ":")  # of machines
 PUBLISHED = {"fashion-features": _POISSON, "fashion-pixels": _POISSON}
 
 
@@ -27,7 +28,7 @@ def write_scale(rows: Sequence[Row], folder: Path) -> list[Path]:
     written = []
     if made:
         items: list[Item] = [
-            *_by_machine(made),
+            *(_table(own, device) for device, own in _machines(made).items()),
             save_picture(_figure(made), "Time, memory, accuracy", folder / "scale"),
         ]
         written.append(folder / "scale.md")
@@ -43,16 +44,25 @@ _ABOUT = (
     "Eight classes in 20 columns, made by scikit-learn's make_classification. Every method "
     "has the same rows and labels and runs in a process of its own, after a small fit that "
     "loads what is needed. Seconds: of one fit. Memory: most that the fit added, and in "
-    "brackets most that the process held, with Python, libraries and the table."
+    "brackets most that the process held, with Python, libraries and the table. Methods "
+    "other than ours run on the cores of a machine, also where it has a GPU."
 )
 
 
-def _by_machine(made: Sequence[Row]) -> list[Table]:
-    """A table for every device."""
+def growth_lines(rows: Sequence[Row]) -> list[str]:
+    """How time grows on every machine, for a person at a terminal."""
+    made = [row for row in rows if "error" not in row and "digest" not in row["spec"]]
     return [
-        _table([row for row in made if row["device"] == device], device)
-        for device in sorted({row["device"] for row in made})
+        f"{device}: {line}"
+        for device, own in _machines(made).items()
+        for line in _growth(own)
     ]
+
+
+def _machines(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows of every device."""
+    devices = sorted({row["device"] for row in rows})
+    return {name: [row for row in rows if row["device"] == name] for name in devices}
 
 
 def _table(rows: Sequence[Row], device: str) -> Table:
@@ -84,13 +94,23 @@ def _place(row: Row) -> int:
 
 
 def _growth(rows: Sequence[Row]) -> list[str]:
-    """How time grows with the rows, for every method with enough of them."""
+    """How time grows with the rows, for every method with enough of them.
+
+    Ours takes another way when rows become many: the growth of all, and of each way.
+    """
     found = []
     for method, title in TITLES.items():
         own = [r for r in rows if r["spec"]["method"] == method]
-        exponent = growth_of([r["spec"]["rows"] for r in own], [r["seconds"] for r in own])
-        if exponent is not None:
-            found.append(f"{title}: seconds grow as rows to the power {exponent:.2f}.")
+        ways = list(dict.fromkeys(r["how"] for r in own))
+        groups = {title: own}
+        if len(ways) > 1:
+            named = {f"{title}, {way}": [r for r in own if r["how"] == way] for way in ways}
+            groups = {f"{title}, in all": own, **named}
+        for name, group in groups.items():
+            sizes = [r["spec"]["rows"] for r in group]
+            exponent = growth_of(sizes, [r["seconds"] for r in group])
+            if exponent is not None:
+                found.append(f"{name}: seconds grow as rows to the power {exponent:.2f}.")
     return found
 
 
@@ -110,20 +130,20 @@ def growth_of(sizes: Sequence[int], seconds: Sequence[float]) -> float | None:
 
 
 def _figure(rows: Sequence[Row]) -> Figure:
-    """Against the rows: seconds, memory and accuracy, a line a method and device."""
+    """Seconds, memory and accuracy by rows; a colour a method, a style a machine."""
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     panels = figure.subplots(1, 3)
-    kinds = sorted({(r["device"], _place(r), r["spec"]["method"]) for r in rows})
-    several = len({device for device, *_ in kinds}) > 1
-    for place, (device, _, method) in enumerate(kinds):
-        own = [r for r in rows if (r["device"], r["spec"]["method"]) == (device, method)]
+    machines = _machines(rows)
+    kinds = sorted({(_place(r), r["device"], r["spec"]["method"]) for r in rows})
+    for place, device, method in kinds:
+        own = [r for r in machines[device] if r["spec"]["method"] == method]
         own.sort(key=lambda r: r["spec"]["rows"])
-        name = f"{TITLES[method]}, {device}" if several else TITLES[method]
-        colour = COLOURS[place % len(COLOURS)]
+        name = f"{TITLES[method]}, {device}" if len(machines) > 1 else TITLES[method]
+        style = {"color": COLOURS[place], "ls": _STYLES[list(machines).index(device) % 3]}
         for axes, quantity in zip(panels, ("seconds", "memory", "accuracy"), strict=True):
             values = [_value(r, quantity) for r in own]
             n = [r["spec"]["rows"] for r in own]
-            axes.plot(n, values, "o-", color=colour, label=name, markersize=4)
+            axes.plot(n, values, marker="o", label=name, markersize=4, **style)
     for axes, title in zip(panels, ("seconds", "memory, MB", "accuracy"), strict=True):
         axes.set(xscale="log", xlabel="rows", title=title)
         axes.grid(alpha=0.3)
