@@ -4,6 +4,7 @@ import os
 import pickle
 import sys
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -297,6 +298,17 @@ def test_backends_follow_the_order_of_rows(generator, backend):
     plain = model.read(x, y, labelled, c, backend=backend).own().logits
     shuffled = model.read(x[:, order], y[:, order], labelled[:, order], c, backend=backend)
     torch.testing.assert_close(shuffled.own().logits, plain[:, order], **F64_DEEP)
+
+
+@pytest.mark.parametrize(
+    ("shared", "most"), [(227 * 1024, 126), (99 * 1024, 30), (None, 30)]
+)
+def test_kernels_take_what_the_gpu_has_room_for(monkeypatch, shared, most):
+    """A server's, a workstation's, and one of which it is not known."""
+    has = {} if shared is None else {"shared_memory_per_block_optin": shared}
+    found = SimpleNamespace(**has)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    assert exact._most_coordinates(torch.device("cuda")) == most
 
 
 @pytest.mark.parametrize("name", BACKENDS)

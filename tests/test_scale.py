@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from icssl.cli import app
 from icssl.experiments.store import Store
+from icssl.scale import bench, methods
 from icssl.scale.bench import (
     MADE,
     Trial,
@@ -21,7 +22,7 @@ from icssl.scale.bench import (
     run_missing,
     table_of,
 )
-from icssl.scale.methods import METHODS, TITLES, sizes_for
+from icssl.scale.methods import METHODS, TITLES, methods_named, sizes_for
 from icssl.scale.pages import growth_lines, growth_of, write_scale
 from icssl.scale.process import apart
 
@@ -142,9 +143,30 @@ def test_methods_stop_where_they_would_not_end():
     assert set(METHODS) == set(TITLES)
 
 
-def test_other_methods_stay_on_the_cores_of_a_machine_with_a_gpu():
+def test_other_methods_stay_on_the_cores_of_a_machine_with_a_gpu(monkeypatch):
+    ran = []
+
+    def method(x, y, device):
+        ran.append((len(x), device))
+        return np.zeros(len(x), int), "somehow"
+
+    monkeypatch.setitem(bench.METHODS, "spreading_rbf", method)
+    monkeypatch.setattr(bench, "made_with", lambda device: {"device": device})
+    row = measure(trial(device="cuda", method="spreading_rbf", rows=500))
+    assert ran == [(400, "cpu"), (500, "cpu")]  # a warm start, and what is measured
+    assert row["how"] == "somehow, on the cores"
+    assert row["device"] == "cuda"
+    assert "gpu_megabytes" not in row
     assert trial(device="cuda", method="icssl").where == "cuda"
-    assert trial(device="cuda", method="spreading_rbf").where == "cpu"
+
+
+def test_all_methods_are_those_that_are_installed(monkeypatch):
+    monkeypatch.setattr(methods, "find_spec", lambda name: object())
+    assert methods_named("all") == list(METHODS)
+    monkeypatch.setattr(methods, "find_spec", lambda name: None)
+    assert methods_named("all") == ["icssl", "spreading_knn", "spreading_rbf"]
+    with pytest.raises(ImportError, match=r"icssl\[peers\]"):
+        methods_named("icssl, laplace")
 
 
 def test_committed_pages_are_those_of_their_rows(tmp_path):
@@ -169,18 +191,19 @@ def test_growth_is_the_exponent_and_needs_two_large_sizes():
     assert growth_of([100, 10_000], [1, 5]) is None
 
 
-def test_growth_is_printed_for_every_machine():
-    row = measure(trial(rows=40, labels=1))
-    rows = [
-        {**row, "spec": {**row["spec"], "rows": n}, "device": device, "seconds": seconds}
-        for device, of_each in (("A", (1.0, 100.0)), ("B", (1.0, 10.0)))
-        for n, seconds in zip((10_000, 100_000), of_each, strict=True)
-    ]
-    said = growth_lines([*rows, {"spec": {}, "error": "MemoryError"}])
-    assert said == [
-        "A: ICSSL: seconds grow as rows to the power 2.00.",
-        "B: ICSSL: seconds grow as rows to the power 1.00.",
-    ]
+def test_growth_is_printed_for_every_machine(tmp_path):
+    store = Store(tmp_path / "rows.jsonl")
+    for device, of_each in (("A", (1.0, 100.0)), ("B", (1.0, 10.0))):
+        for n, seconds in zip((10_000, 100_000), of_each, strict=True):
+            found = trial(rows=n, device="cpu" if device == "A" else "cuda")
+            row = {"key": found.key, "spec": found.describe(), "seconds": seconds}
+            row |= {"megabytes": 1, "whole_megabytes": 2, "accuracy": 0.5, "how": "dense"}
+            store.append({**row, "device": device, "torch": "1", "commit": "c"})
+    options = ("--sizes", "10000,100000", "--methods", "icssl", "--labels", 5)
+    said = run(*options, "--threads", 1, "-o", tmp_path).output
+    assert "0 of 2 are to be measured" in said
+    assert "A: ICSSL: seconds grow as rows to the power 2.00." in said
+    assert "B: ICSSL: seconds grow as rows to the power 1.00." in said
 
 
 def test_growth_is_told_by_way_where_ways_change():
@@ -190,7 +213,7 @@ def test_growth_is_told_by_way_where_ways_change():
         for n, seconds, how in ((10**4, 1, "a"), (10**5, 10, "b"), (10**6, 1000, "b"))
     ]
     assert [line.partition(": ")[2] for line in growth_lines(rows)] == [
-        "ICSSL, in all: seconds grow as rows to the power 1.50.",
+        "ICSSL, across ways: seconds grow as rows to the power 1.50.",
         "ICSSL, b: seconds grow as rows to the power 2.00.",
     ]
 

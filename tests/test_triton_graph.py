@@ -45,9 +45,10 @@ def test_no_row_reads_itself(rows):
     assert (found[:, :1234].sum(1) > 0).all()
 
 
-def test_nearest_is_exact_and_the_twelfth_nearly_always(generator):
+@pytest.mark.parametrize("d", [5, 30, 62, 126])
+def test_nearest_is_exact_and_the_twelfth_nearly_always(generator, d):
     """Of 60,000 rows in groups of 32, two of twelve share one in 3% of the cases."""
-    rows = (torch.randn(1, 60_000, 5, generator=generator) / 5**0.5).cuda()
+    rows = (torch.randn(1, 60_000, d, generator=generator) / d**0.5).cuda()
     found = exact_scale(rows)
     some = rows[:, ::60]
     expected = scale_of(some.double(), rows.double(), own=True)

@@ -87,6 +87,6 @@ def _draw(console: Console, store: Any, folder: Path) -> None:
     from icssl.scale.pages import growth_lines, write_scale
 
     for line in growth_lines(list(store)):
-        console.print(line, markup=False, highlight=False)
+        console.print(line, markup=False, soft_wrap=True)
     for page in write_scale(list(store), folder):
         console.print(f"{page}", markup=False, soft_wrap=True)

@@ -26,7 +26,9 @@ MOST_ERROR = 0.01
 _BLOCK = 1024  # rows that read at once on a CPU
 _BLOCK_GPU = 8192  # the same on a GPU, whose every processor takes 64 of them
 _MANY_ROWS = 50_000  # beyond, all distances of a row are not looked through on a GPU
-_KERNEL_COORDINATES = 126  # that the kernels of a GPU take
+# Coordinates that the kernels of a GPU take, and what tiles of the most of them need of its
+# memory for a block of threads, in bytes: the GPUs of servers have it.
+_FEW_COORDINATES, _MOST_COORDINATES, _SHARED = 30, 126, 160 * 1024
 
 
 def exact_graph(rows: Float[Tensor, "b n p"], scale: Scale) -> WeightedGraph:
@@ -58,7 +60,13 @@ def exact_scale(rows: Float[Tensor, "b n p"]) -> Scale:
 
 def _has_kernels(rows: Tensor) -> bool:
     usual = rows.is_cuda and rows.dtype == torch.float32
-    return usual and rows.shape[-1] <= _KERNEL_COORDINATES and has_triton()
+    return usual and has_triton() and rows.shape[-1] <= _most_coordinates(rows.device)
+
+
+def _most_coordinates(device: torch.device) -> int:
+    properties = torch.cuda.get_device_properties(device)
+    shared = getattr(properties, "shared_memory_per_block_optin", 0)
+    return _MOST_COORDINATES if shared >= _SHARED else _FEW_COORDINATES
 
 
 def bilinear(rows: Float[Tensor, "b n p"], scale: Scale) -> tuple[Tensor, Tensor]:

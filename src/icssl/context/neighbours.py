@@ -207,17 +207,22 @@ class Eigenmap:
         Of many rows, all wanted eigenvalues are near one. What a round finds then decides
         what the next one damps: all below the least of it.
         """
+        many = start.shape[1] > MANY_ROWS
+        # Filtered columns are nearly dependent, and float32 has too few digits for that. Of
+        # many rows it would take a tenth of the time.
+        careful = start.dtype if many else torch.float64
         x, passed = start, graph @ start
         damped = start.new_full((len(start), 1, 1), _DAMPED)
         for _ in range(graph.rounds):
-            x = torch.linalg.qr(_filtered(graph, x, passed, damped)).Q
+            columns = _filtered(graph, x, passed, damped).to(careful)
+            x = torch.linalg.qr(columns).Q.to(start)
             passed = graph @ x
-            small = x.mT @ passed
+            small = x.to(careful).mT @ passed.to(careful)
             values, turn = torch.linalg.eigh((small + small.mT) / 2)
-            if x.shape[1] > MANY_ROWS:
+            if many:
                 damped = values[:, :1, None].clamp(min=_DAMPED, max=1)
         kept = min(k, x.shape[-1])
-        values, turn = values.flip(-1)[:, :kept], turn.flip(-1)[..., :kept]
+        values, turn = (part.flip(-1)[..., :kept].to(start) for part in (values, turn))
         stationary = graph.degrees / graph.degrees.sum(-1, keepdim=True)
         functions = x @ turn * stationary.rsqrt()[..., None]
         mean = (stationary[..., None] * functions).sum(1, keepdim=True)

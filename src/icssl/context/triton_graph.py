@@ -1,9 +1,9 @@
 """The graph of very many rows on a GPU, by two Triton kernels: no weight leaves the chip.
 
 The logarithm of a weight is bilinear (:mod:`icssl.context.exact`): a tile of them is a
-product of matrices, in three parts that together have float32's digits. Weights then have
-those of float16, the same in both directions, so that the graph stays symmetric and its
-degrees are its own; what they multiply is in two parts again. The twin is
+product of matrices, in three parts that together have float32's digits. Weights and what
+they multiply are in two parts of float16 again, the same in both directions, so that the
+graph stays symmetric and its degrees are its own. The twin is
 :class:`icssl.context.neighbours.Graph`.
 """
 
@@ -24,6 +24,7 @@ _WARPS, _STAGES = 4, 3
 _ADDED = 2**12  # others whose sum the tensor cores make
 _RAISED = 10.0  # exponent of two that weights are raised by: the largest is then 56,000
 _GROUP = 32  # rows of which each row knows the nearest alone
+_LIGHT = 32  # numbers of a row, up to which a processor has room for several groups
 _FOUND = 2**28  # nearest of a group, at once
 _BASE_TWO = math.log2(math.e)
 
@@ -85,6 +86,7 @@ def scale_on_gpu(rows: Float[Tensor, "b n p"]) -> Scale:
     total, width = query.shape[1:]
     groups = total // _GROUP
     count = min(NEIGHBOURS, groups)
+    together = 4 if width <= _LIGHT else 1
     nearest = rows.new_empty(b, n, count)
     step = max(1, _FOUND // (b * groups) // _READERS) * _READERS
     for start in range(0, n, step):
@@ -92,8 +94,8 @@ def scale_on_gpu(rows: Float[Tensor, "b n p"]) -> Scale:
         found = rows.new_empty(b, stop - start, groups)
         grid = ((stop - start) // _READERS, b)
         _nearest_kernel[grid](
-            query, key, found, start, n, total, groups, width, _READERS, _GROUP,
-            _READERS // _GROUP, num_warps=4,
+            query, key, found, start, n, total, groups, width, _READERS, _GROUP, together,
+            num_warps=4,
         )  # fmt: skip
         part = order[start:stop]
         kept = found[:, : len(part)].topk(count, dim=-1, largest=False).values

@@ -157,11 +157,12 @@ def _size(view: Tensor) -> Tensor:
 
 
 def _signs(vectors: Tensor) -> Tensor:
-    """What points each the same way, whatever library found it: eigenvectors have no sign.
+    """Signs that turn eigenvectors one way: each library chooses its own.
 
     The iteration for an eigenmap starts from coordinates, and does not quite forget them.
+    Which way is arbitrary: against weights of the columns that no vector of a usual table
+    cancels, as (1, -1) cancels equal ones.
     """
-    # Against weights that no vector of a usual table cancels, as (1, -1) does equal ones.
     count = torch.arange(vectors.shape[-2], dtype=vectors.dtype, device=vectors.device)
     return torch.where(count.cos() @ vectors > 0, -1.0, 1.0)[:, None]
 

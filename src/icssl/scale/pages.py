@@ -22,9 +22,8 @@ PUBLISHED = {"fashion-features": _POISSON, "fashion-pixels": _POISSON}
 
 def write_scale(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Pages of all rows that are there: growth on made rows, and one for other tables."""
-    own = [row for row in rows if "error" not in row]
-    made = [row for row in own if "digest" not in row["spec"]]
-    files = [row for row in own if "digest" in row["spec"]]
+    made = _made(rows)
+    files = [row for row in rows if "digest" in row["spec"] and "error" not in row]
     written = []
     if made:
         items: list[Item] = [
@@ -51,12 +50,13 @@ _ABOUT = (
 
 def growth_lines(rows: Sequence[Row]) -> list[str]:
     """How time grows on every machine, for a person at a terminal."""
-    made = [row for row in rows if "error" not in row and "digest" not in row["spec"]]
-    return [
-        f"{device}: {line}"
-        for device, own in _machines(made).items()
-        for line in _growth(own)
-    ]
+    machines = _machines(_made(rows))
+    return [f"{name}: {line}" for name, own in machines.items() for line in _growth(own)]
+
+
+def _made(rows: Sequence[Row]) -> list[Row]:
+    """Those on the table that is made here."""
+    return [row for row in rows if "error" not in row and "digest" not in row["spec"]]
 
 
 def _machines(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -96,7 +96,7 @@ def _place(row: Row) -> int:
 def _growth(rows: Sequence[Row]) -> list[str]:
     """How time grows with the rows, for every method with enough of them.
 
-    Ours takes another way when rows become many: the growth of all, and of each way.
+    One that takes another way when rows become many: across its ways, and for each.
     """
     found = []
     for method, title in TITLES.items():
@@ -105,7 +105,7 @@ def _growth(rows: Sequence[Row]) -> list[str]:
         groups = {title: own}
         if len(ways) > 1:
             named = {f"{title}, {way}": [r for r in own if r["how"] == way] for way in ways}
-            groups = {f"{title}, in all": own, **named}
+            groups = {f"{title}, across ways": own, **named}
         for name, group in groups.items():
             sizes = [r["spec"]["rows"] for r in group]
             exponent = growth_of(sizes, [r["seconds"] for r in group])
@@ -138,13 +138,16 @@ def _figure(rows: Sequence[Row]) -> Figure:
     for place, device, method in kinds:
         own = [r for r in machines[device] if r["spec"]["method"] == method]
         own.sort(key=lambda r: r["spec"]["rows"])
-        name = f"{TITLES[method]}, {device}" if len(machines) > 1 else TITLES[method]
-        style = {"color": COLOURS[place], "ls": _STYLES[list(machines).index(device) % 3]}
+        style = _STYLES[list(machines).index(device) % len(_STYLES)]
+        name = _line_title(own[0]) if len(machines) > 1 else TITLES[method]
         for axes, quantity in zip(panels, ("seconds", "memory", "accuracy"), strict=True):
             values = [_value(r, quantity) for r in own]
             n = [r["spec"]["rows"] for r in own]
-            axes.plot(n, values, marker="o", label=name, markersize=4, **style)
-    for axes, title in zip(panels, ("seconds", "memory, MB", "accuracy"), strict=True):
+            colour = COLOURS[place % len(COLOURS)]
+            axes.plot(n, values, style, color=colour, marker="o", label=name, markersize=4)
+    for axes, title in zip(
+        panels, ("seconds", "memory, MB (GPU: its own)", "accuracy"), strict=True
+    ):
         axes.set(xscale="log", xlabel="rows", title=title)
         axes.grid(alpha=0.3)
     for axes in panels[:2]:
@@ -152,6 +155,12 @@ def _figure(rows: Sequence[Row]) -> Figure:
     lines = panels[0].get_legend_handles_labels()
     figure.legend(*lines, loc="outside lower center", ncols=2)
     return figure
+
+
+def _line_title(row: Row) -> str:
+    """Of a method and its machine; one that stays on the cores is beside the GPU."""
+    beside = row["spec"]["device"] == "cuda" and "gpu_megabytes" not in row
+    return f"{TITLES[row['spec']['method']]}, {'beside ' if beside else ''}{row['device']}"
 
 
 def _value(row: Row, quantity: str) -> float:
