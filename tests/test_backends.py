@@ -336,6 +336,27 @@ def test_labelled_rows_in_pieces_are_the_same(generator, monkeypatch, rows_at_on
     torch.testing.assert_close(found.own().logits, expected, **F64_DEEP)
 
 
+def few_values(seed):
+    """900 rows with many equal cells, five labels in each of two classes."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 2, 900)
+    cells = rng.integers(0, 4, (900, 4)) + truth[:, None] * rng.integers(0, 2, (900, 4))
+    x = np.c_[cells, rng.normal(size=900).round(1) + truth]
+    y = np.full(900, -1)
+    for c in (0, 1):
+        y[np.flatnonzero(truth == c)[:5]] = c
+    return x, y
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_rounding_is_not_blown_up_by_the_filter(seed):
+    """With its columns made orthogonal in float32, backends were up to 1e-6 apart."""
+    ways = [fitted(*few_values(seed), backend=b) for b in ("dense", "exact")]
+    assert ways[0]._dtype == torch.float32
+    dense, found = (one.label_distributions_ for one in ways)
+    assert np.linalg.norm(found - dense) < 5e-7 * np.linalg.norm(dense)
+
+
 @pytest.mark.parametrize("model", ["one view", "all views"])
 def test_exact_is_dense_in_float32(model):
     X, y = digits(1200)
