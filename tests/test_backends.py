@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+import warnings
 import weakref
 from types import SimpleNamespace
 
@@ -21,11 +22,12 @@ from sklearn.datasets import (
 )
 from sklearn.metrics import euclidean_distances
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph
+from sklearn.preprocessing import StandardScaler
 
 from helpers import F64, F64_DEEP, few_labels
-from icssl import ICSSLClassifier, chunks, estimator
+from icssl import ICSSLClassifier, chunks
 from icssl.choice import views_for
-from icssl.context import backends, exact, search
+from icssl.context import backends, exact, neighbours, search
 from icssl.context import model as model_file
 from icssl.context import reading as reading_file
 from icssl.context.backends import (
@@ -42,9 +44,7 @@ from icssl.context.exact import AttentionGraph, exact_graph
 from icssl.context.kernels import KERNELS
 from icssl.context.model import ContextConfig, ContextModel
 from icssl.context.neighbours import (
-    MANY_ROWS,
     NEIGHBOURS,
-    ROUNDS,
     SPARE,
     Graph,
     Scale,
@@ -52,6 +52,7 @@ from icssl.context.neighbours import (
 )
 from icssl.context.search import Compared, Indexed, neighbours_of_all, search_in
 from icssl.context.sparse import KEPT, SparseGraph
+from icssl.context.views import VIEWS
 
 F32 = {"rtol": 1e-4, "atol": 1e-5}  # what the exact backend promises in float32
 GB = 10**9
@@ -349,39 +350,42 @@ def few_values(seed):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_rounding_is_not_blown_up_by_the_filter(seed):
-    """With its columns made orthogonal in float32, backends were up to 1e-6 apart."""
+def test_backends_that_leave_out_nothing_agree_on_a_table_of_ties(seed):
     ways = [fitted(*few_values(seed), backend=b) for b in ("dense", "exact")]
-    assert ways[0]._dtype == torch.float32
+    assert ways[0]._dtype == torch.float64
     dense, found = (one.label_distributions_ for one in ways)
-    assert np.linalg.norm(found - dense) < 5e-7 * np.linalg.norm(dense)
+    np.testing.assert_allclose(found, dense, **F64_DEEP)
 
 
-@pytest.mark.parametrize("model", ["one view", "all views"])
-def test_exact_is_dense_in_float32(model):
+@pytest.mark.parametrize("views", [VIEWS[:1], VIEWS], ids=["one view", "all views"])
+def test_exact_is_dense_in_float32(views):
     X, y = digits(1200)
-    new = load_digits().data[1200:1300]
-    dense, found = (fitted(X, y, model=model, backend=b) for b in ("dense", "exact"))
-    assert found._dtype == torch.float32
-    assert (dense.backend_, found.backend_) == ("dense", "exact")
+    x = torch.tensor(StandardScaler().fit_transform(X), dtype=torch.float32)[None]
+    y = torch.tensor(y)[None]
+    model = random_model().float()
+    dense, found = (
+        model.read(x[:, :1100], y[:, :1100], y[:, :1100] >= 0, 10, views, Backend(name))
+        for name in ("dense", "exact")
+    )
     for one, other in (
-        (found.label_distributions_, dense.label_distributions_),
-        (found.predict_proba(new), dense.predict_proba(new)),
+        (found.own().logits, dense.own().logits),
+        (found.new(x[:, 1100:]).logits, dense.new(x[:, 1100:]).logits),
     ):
-        assert np.linalg.norm(one - other) < 1e-4 * np.linalg.norm(other)
+        apart = one.softmax(-1) - other.softmax(-1)
+        assert apart.norm() < 1e-4 * other.softmax(-1).norm()
 
 
 TABLES = {  # rows that are read, and draws
-    "digits": (load_digits, 800, 1),
+    "digits": (load_digits, 500, 3),
     "wine": (load_wine, 178, 3),
-    "breast cancer": (load_breast_cancer, 569, 1),
+    "breast cancer": (load_breast_cancer, 400, 3),
     "iris": (load_iris, 150, 3),
 }
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_sparse_is_close_to_dense_on_real_tables(name):
-    """Sure rows agree, and accuracy over draws is the same to half a point.
+    """Sure rows agree, and accuracy over draws is at most half a point less.
 
     Rows that change were torn between classes before: for sure ones to agree is not much.
     That probabilities hardly move is what fails with too few neighbours. All sets are in
@@ -402,8 +406,9 @@ def test_sparse_is_close_to_dense_on_real_tables(name):
             moved.append(np.abs(p - q).max(axis=1)[y == -1].mean())
     assert len(agree) > 300
     assert np.mean(agree) >= 0.99
-    assert abs(np.mean(gains)) <= 0.005, gains
-    assert np.mean(moved) < 0.012, moved
+    # Over 12 draws: digits .003 more, standard error .001; the others within .001.
+    assert np.mean(gains) >= -0.005, gains
+    assert np.mean(moved) < 0.012, moved  # digits .006
 
 
 # The estimator
@@ -445,12 +450,6 @@ def test_the_estimate_knows_the_width_of_the_eigenmap():
     assert ContextConfig().k + SPARE == backends._BASIS
 
 
-def test_a_sparse_graph_of_many_rows_is_worth_one_more_round():
-    for n, rounds in ((MANY_ROWS, ROUNDS), (MANY_ROWS + 1, ROUNDS + 1)):
-        w = sparse.random(n, n, density=2 / n, format="csr", random_state=0)
-        assert SparseGraph(w, torch.empty(0)).rounds == rounds
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.usefixtures("indexed")
 def test_pickle_and_clone_of_every_backend(backend):
@@ -469,7 +468,7 @@ def test_pickle_and_clone_of_every_backend(backend):
 def test_an_index_changes_little():
     X, y = digits(1500)
     found, dense = (fitted(X, y, backend=b) for b in ("sparse", "dense"))
-    assert isinstance(found._reading.kernels.around[0].search, Indexed)
+    assert isinstance(found._reading.kernels.around[0].listed.search, Indexed)
     apart = np.abs(found.label_distributions_ - dense.label_distributions_)
     assert apart.max(axis=1).mean() < 0.02
 
@@ -493,6 +492,46 @@ def test_more_neighbours_than_rows_are_all_of_them():
     np.testing.assert_allclose(
         found.predict_proba(new), dense.predict_proba(new), **F64_DEEP
     )
+
+
+def repeated_rows(generator, n=150, kinds=20, d=3):
+    """Rows of which many are equal, as in a table of categories."""
+    rows = table(generator, n=kinds, d=d)
+    return rows[:, torch.randint(kinds, (n,), generator=generator)]
+
+
+def test_equal_rows_are_one_node_and_the_graph_stays_the_dense_one(generator):
+    """With all neighbours kept; the dense graph knows nothing of equal rows."""
+    model, (_, y, labelled, c) = random_model(), context(generator)
+    x, new = repeated_rows(generator), table(generator, n=20, d=3)
+    dense = model.read(x, y, labelled, c)
+    found = model.read(x, y, labelled, c, backend=Backend("sparse", kept=19))
+    assert len(found.kernels.around[0].listed.counts) == 20
+    for one, other in zip(found.kernels.around, dense.kernels.around, strict=True):
+        torch.testing.assert_close(one.own.scale.near, other.own.scale.near, **F64_DEEP)
+        torch.testing.assert_close(one.own.scale.far, other.own.scale.far, **F64_DEEP)
+        torch.testing.assert_close(one.degrees, other.degrees, **F64_DEEP)
+        values = other.eigenmap.values[:, :20]
+        torch.testing.assert_close(one.eigenmap.values, values, **F64_DEEP)
+    torch.testing.assert_close(found.own().logits, dense.own().logits, **F64_DEEP)
+    # The unit of distances is 1e-6 about a row that has many equals: ten digits are left.
+    expected = dense.new(new).logits
+    torch.testing.assert_close(found.new(new).logits, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_equal_rows_get_equal_answers_from_the_sparse_backend(constant):
+    """More equal rows than neighbours are kept: which ones was chance, and .32 apart."""
+    rng = np.random.default_rng(0)
+    cells = np.zeros((300, 2)) if constant else rng.integers(0, 2, (300, 2)).astype(float)
+    y = np.full(300, -1)
+    y[:6] = [0, 1, 0, 1, 0, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # equal rows with different labels are pointed out
+        found = fitted(cells, y, backend="sparse").label_distributions_
+    for row in np.unique(cells, axis=0):
+        equal = (cells == row).all(axis=1) & (y == -1)
+        assert np.ptp(found[equal], axis=0).max() < 1e-9
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -694,7 +733,7 @@ def test_without_an_index_rows_are_compared(monkeypatch):
     monkeypatch.setattr(search, "COMPARED_ROWS", 0)
     X, y = digits(300)
     found = fitted(X, y, backend="sparse", model="one view")
-    assert isinstance(found._reading.kernels.around[0].search, Compared)
+    assert isinstance(found._reading.kernels.around[0].listed.search, Compared)
 
 
 # New rows in chunks
@@ -785,5 +824,5 @@ def test_a_bar_where_it_is_asked_for(monkeypatch, capsys):
 
 def test_constants_that_errors_and_documents_name():
     assert KEPT >= NEIGHBOURS
-    assert backends.DENSE_ROWS >= estimator._EXACT_ROWS
+    assert backends.DENSE_ROWS == neighbours.SOLVED_ROWS
     assert search.COMPARED_ROWS < search.MOST_COMPARED

@@ -41,6 +41,8 @@ from icssl.context.neighbours import (
     Eigenmap,
     GivenGraph,
     Graph,
+    filtered_eigenvectors,
+    leading_eigenvectors,
     scale_of,
     squared_distances,
     waves,
@@ -113,16 +115,52 @@ def test_raw_half_and_white_are_powers_of_the_singular_values(generator, n, d):
             np.testing.assert_allclose(gram(view[i]), expected @ expected.T, **F64_DEEP)
 
 
-def test_white_columns_have_one_variance_and_no_covariance(generator):
+def test_white_columns_have_one_variance_in_every_direction_that_there_is(generator):
+    """Their covariance is a multiple of the projection on what the columns span."""
     x = table(generator, n=60, d=5) @ table(generator, n=5, d=5)
     x[..., 2] = x[..., 0] - x[..., 1]
     (white,) = views_of(x, ("white",))(x)
-    covariance = white.mT @ white
-    variance = covariance.diagonal(dim1=1, dim2=2)
-    kept = variance > 1e-9
-    assert kept.sum(1).tolist() == [4, 4]
-    expected = torch.diag_embed(kept * variance.amax(1, keepdim=True))
-    torch.testing.assert_close(covariance, expected, **F64_DEEP)
+    for rows, view in zip(x, white, strict=True):
+        span = np.linalg.svd(centred(rows), full_matrices=False)[2][:4]
+        expected = 60 / 4 * span.T @ span  # rows have length one in the mean
+        np.testing.assert_allclose(view.mT @ view, expected, **F64_DEEP)
+
+
+def one_hot_columns(generator, n=160, categories=8):
+    """Equally frequent categories: all of their columns have one variance."""
+    kind = torch.randperm(n, generator=generator) % categories
+    return torch.nn.functional.one_hot(kind, categories).double()[None] / math.sqrt(2)
+
+
+def with_other_eigenvectors(monkeypatch, generator):
+    """Let LAPACK choose other eigenvectors: as good, turned where eigenvalues repeat."""
+    plain = torch.linalg.eigh
+
+    def turned(matrix):
+        values, vectors = plain(matrix)
+        level = (
+            values[..., :, None] - values[..., None, :]
+        ).abs() < 1e-9 * values.abs().max()
+        mixed = torch.randn(
+            values.shape[-1], values.shape[-1], generator=generator
+        ).double()
+        turn = torch.linalg.qr(torch.where(level, mixed, 0.0))[0]
+        return values, vectors @ turn
+
+    monkeypatch.setattr(torch.linalg, "eigh", turned)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_whitened_views_do_not_depend_on_the_choice_of_eigenvectors(
+    generator, monkeypatch, wide
+):
+    x = one_hot_columns(generator)
+    x = x[:, :6] if wide else x
+    names = ("half", "white")
+    expected = views_of(x, names)(x)
+    with_other_eigenvectors(monkeypatch, generator)
+    for found, view in zip(views_of(x, names)(x), expected, strict=True):
+        torch.testing.assert_close(found, view, **F64_DEEP)
 
 
 @pytest.mark.parametrize(("n", "d"), [(40, 3), (8, 30)])
@@ -267,7 +305,7 @@ def test_product_is_with_the_normalised_weights(generator):
 
 def graph_and_eigenmap(x, k=8, block=None):
     graph = Graph(x, scale_of(x, x, own=True), block)
-    return graph, Eigenmap.of_graph(graph, waves(x, k), k)
+    return graph, Eigenmap.of_graph(graph, lambda: waves(x, k), k)
 
 
 def exact_eigenmap(w):
@@ -277,6 +315,11 @@ def exact_eigenmap(w):
     values, vectors = torch.linalg.eigh(root[:, None] * w * root)
     stationary = degrees / degrees.sum()
     return values.flip(0), vectors.flip(1) / stationary.sqrt()[:, None], stationary
+
+
+def faded(values):
+    """What counts of eigenfunctions where all are there: those near zero fade out."""
+    return (values / 0.05).clamp(0, 1)
 
 
 def blobs_of_a_context(seed=0):
@@ -299,20 +342,110 @@ def test_eigenmap_finds_the_leading_functions_of_the_walk():
         torch.testing.assert_close(inner, torch.eye(3).double(), rtol=0, atol=1e-4)
 
 
+def filtered(graph, x, k):
+    """Values and functions of the walk by the iteration that many rows need."""
+    constant = (graph.degrees / graph.degrees.sum(-1, keepdim=True)).sqrt()[..., None]
+    values, vectors = filtered_eigenvectors(graph, constant, waves(x, k), k)
+    return values[0], (vectors / constant)[0]
+
+
 def test_of_many_rows_the_leading_functions_are_told_apart(generator):
     x = table(generator, b=1, n=2500, d=4) / 2  # of length one in the mean
-    graph, found = graph_and_eigenmap(x, k=48)
-    values, functions, _ = exact_eigenmap(graph.dense()[0])
-    assert values[47] > 0.9
-    # With the filter of few rows, as many passes leave 4e-3 and 0.17.
-    torch.testing.assert_close(found.values[0, :12], values[:12], rtol=0, atol=1e-3)
-    assert principal_angle(found.functions[0, :, 1:5], functions[:, 1:5]) < 0.05
+    graph = Graph(x, scale_of(x, x, own=True))
+    found, functions = filtered(graph, x, 48)
+    values, expected, _ = exact_eigenmap(graph.dense()[0])
+    assert values[48] > 0.9
+    # The first is the constant, which the iteration leaves out.
+    torch.testing.assert_close(found[:11], values[1:12], rtol=0, atol=1e-3)
+    assert principal_angle(functions[:, :4], expected[:, 1:5]) < 0.05
+
+
+def test_the_filter_and_lapack_find_the_same(generator):
+    """Four blobs that touch have a gap after four eigenvalues: few rounds will do."""
+    x, _ = blobs_of_a_context()
+    graph = Graph(x, scale_of(x, x, own=True))
+    found, functions = filtered(graph, x, 8)
+    exact = Eigenmap.of_graph(graph, lambda: waves(x, 8), 8)
+    torch.testing.assert_close(found[:3], exact.values[0, 1:4], rtol=0, atol=1e-6)
+    assert principal_angle(functions[:, :3], exact.functions[0, :, 1:4]) < 1e-3
+
+
+def repeated_graph():
+    """Twelve equal groups of five rows: all but the first eigenvalue repeat many times."""
+    inside = torch.block_diag(*12 * [torch.ones(5, 5)]).double()
+    return GivenGraph((inside + 0.1 - 1.1 * torch.eye(60))[None])
+
+
+def test_kernels_do_not_depend_on_which_eigenfunctions_of_a_level_are_kept(generator):
+    """Eleven eigenvalues are level, and seven are asked for: none of them counts."""
+    graph = repeated_graph()
+    values = exact_eigenmap(graph.times(torch.eye(60).double()[None])[0])[0]
+    assert (values[1:12] - values[1]).abs().max() < 1e-12
+    few = Eigenmap.of_graph(graph, lambda: None, 8)
+    torch.testing.assert_close(few.shares[0, 1:], torch.zeros(7).double(), **F64_DEEP)
+    order = torch.randperm(60, generator=generator)
+    w = graph.times(torch.eye(60).double()[None])
+    for k in (8, 12, 13, 30):
+        plain, shuffled = (
+            Eigenmap.of_graph(GivenGraph(one), lambda: None, k)
+            for one in (w, w[:, order][:, :, order])
+        )
+        expected, found = (gram(one.at_time(one.functions, 2)) for one in (plain, shuffled))
+        torch.testing.assert_close(found, expected[:, order][:, :, order], **F64_DEEP)
+
+
+def test_lapack_solves_graphs_whose_eigenvalues_repeat_many_times():
+    """Its fast routine gives up on some of them: pairs of rows, and nothing else."""
+    pairs = torch.block_diag(*30 * [torch.tensor([[0.0, 1.0], [1.0, 0.0]])]).double()
+    for matrix in (pairs, torch.eye(60).double(), torch.zeros(60, 60).double()):
+        values, vectors = leading_eigenvectors(matrix[None], 40)
+        expected = torch.linalg.eigvalsh(matrix).flip(0)[:40]
+        torch.testing.assert_close(values[0], expected, **F64_DEEP)
+        torch.testing.assert_close(matrix @ vectors[0], vectors[0] * values[0], **F64_DEEP)
+        torch.testing.assert_close(
+            vectors[0].mT @ vectors[0], torch.eye(40).double(), **F64_DEEP
+        )
+
+
+def test_a_failure_of_the_fast_routine_is_made_up_for(generator, monkeypatch):
+    matrix = table(generator, b=1, n=30, d=30)
+    matrix = matrix + matrix.mT
+    expected = leading_eigenvectors(matrix, 5)[0]
+    plain = neighbours.eigh
+
+    def fails_for_some(one, *, subset_by_index=None, **options):
+        if subset_by_index is not None:
+            raise neighbours.LinAlgError("Internal Error.")
+        return plain(one, **options)
+
+    monkeypatch.setattr(neighbours, "eigh", fails_for_some)
+    values, vectors = leading_eigenvectors(matrix, 5)
+    torch.testing.assert_close(values, expected, **F64_DEEP)
+    torch.testing.assert_close(matrix @ vectors, vectors * values[:, None], **F64_DEEP)
+
+
+def test_rows_without_a_neighbour_have_no_part_in_any_function(generator):
+    x = table(generator, b=1, n=30)
+    w = Graph(x, scale_of(x, x, own=True)).dense().clone()
+    alone = [3, 8, 20]
+    w[:, alone] = 0
+    w[:, :, alone] = 0
+    joined = [i for i in range(30) if i not in alone]
+    found = Eigenmap.of_graph(GivenGraph(w), lambda: None, 12)
+    assert (found.functions[:, alone] == 0).all()
+    expected = Eigenmap.of_graph(GivenGraph(w[:, joined][:, :, joined]), lambda: None, 12)
+    found_gram, expected_gram = (
+        gram(one.at_time(one.functions, 2)) for one in (found, expected)
+    )
+    torch.testing.assert_close(
+        found_gram[:, joined][:, :, joined], expected_gram, **F64_DEEP
+    )
 
 
 def test_functions_have_mean_zero_where_the_walk_stays(generator):
     x = table(generator, n=90)
     graph, found = graph_and_eigenmap(x)
-    stationary = graph.degrees / graph.degrees.sum(-1, keepdim=True)
+    stationary = graph.held_degrees / graph.held_degrees.sum(-1, keepdim=True)
     mean = torch.einsum("bn,bnk->bk", stationary, found.functions)
     torch.testing.assert_close(mean, torch.zeros_like(mean), rtol=0, atol=1e-12)
 
@@ -324,7 +457,7 @@ def test_a_small_context_has_the_exact_eigenmap(generator):
     torch.testing.assert_close(found.values[0], values.clamp(min=0), **F64_DEEP)
     for time in (1, 6):
         features = found.at_time(found.functions, time)[0]
-        expected = functions * values.clamp(min=0) ** (time / 2)
+        expected = functions * (faded(values) * values.clamp(min=0) ** time).sqrt()
         torch.testing.assert_close(1 + gram(features), gram(expected), **F64_DEEP)
 
 
@@ -368,7 +501,7 @@ def test_a_view_takes_24_passes_over_its_rows_and_no_matrix_of_them(generator, m
     scale = scale_of(x, x, own=True)
     assert pairs == 90**2
     largest = 0
-    Eigenmap.of_graph(Graph(x, scale, block=7), waves(x, 8), 8)
+    filtered(Graph(x, scale, block=7), x, 8)
     assert pairs <= PASSES * 90**2
     assert largest == 7 * 90
 
@@ -395,7 +528,8 @@ def kernels_of(x, labelled, n_classes=3, k=48, views=VIEWS):
 
 
 def cosine(a, b):
-    a, b = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (a, b))
+    """Rows far shorter than a thousandth have no direction."""
+    a, b = (rows / np.sqrt((rows**2).sum(1, keepdims=True) + 1e-6) for rows in (a, b))
     return a @ b.T
 
 
@@ -414,11 +548,12 @@ def expected_kernels(rows, labelled, n_classes):
         "local": np.exp(-d / np.sqrt(np.outer(far, far[labelled]))),
     }
     values, functions, _ = exact_eigenmap(torch.tensor(dense_weights(rows)))
+    shares = faded(values).numpy()[1:]
     values, functions = values.clamp(min=0).numpy()[1:], functions.numpy()[:, 1:]
     relaxed = -1 / np.log(np.clip(values[n_classes - 1], 1e-3, 1 - 1e-4))
     times = [*STEPS, *(relaxed * t for t in RELAXATIONS)]
     for name, time in zip(DIFFUSED, times, strict=True):
-        features = functions * values ** (time / 2)
+        features = functions * np.sqrt(shares * values**time)
         made[name] = cosine(features, features[labelled])
     return made
 
@@ -481,7 +616,7 @@ def test_a_given_graph_has_the_kernels_of_its_rows(generator):
     expected = by_rows.columns(by_rows.own())
     places = [by_rows.names.index(name) for name in given.names]
     torch.testing.assert_close(found.kernels, expected.kernels[:, places], **F64_DEEP)
-    assert (found.contact == 1).all()
+    torch.testing.assert_close(found.contact, torch.ones(2, 30).double(), **F64)
 
 
 def test_new_rows_of_a_given_graph(generator):
@@ -562,7 +697,8 @@ def judged_by_loop(scores, target, rows):
     """Mean log-probability and hits beyond chance, of some rows."""
     c = target.shape[1]
     p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-    right = [target[i, scores[i].argmax()] - 1 / c for i in rows]
+    first = softmax(scores / 0.01, axis=1)  # all of it for the first, but for ties
+    right = [first[i] @ target[i] - 1 / c for i in rows]
     score = [np.log(p[i] @ target[i]) + np.log(c) for i in rows]
     return np.mean(score), np.mean(right)
 
@@ -781,19 +917,23 @@ def test_float32_is_close_to_float64(generator):
 
 
 @pytest.mark.parametrize("d", [2, 3, 200])
-def test_signs_of_eigenvectors_do_not_matter(generator, monkeypatch, d):
-    """Libraries differ in them; of 40 rows the eigenmap forgets its start, of 150 not."""
-    model, case = random_model(), context(generator, b=1, n=150, d=d)
-    expected = model.read(*case).own().logits
-    eigh = torch.linalg.eigh
+def test_the_choice_of_eigenvectors_does_not_matter(generator, monkeypatch, d):
+    model, (x, y, labelled, c) = random_model(), context(generator, b=1, n=160, d=d)
+    x = torch.cat([x, one_hot_columns(generator)], dim=-1)
+    expected = model.read(x, y, labelled, c).own().logits
+    with_other_eigenvectors(monkeypatch, generator)
+    found = model.read(x, y, labelled, c).own().logits
+    torch.testing.assert_close(found, expected, **F64_DEEP)
 
-    def flipped(matrix):
-        values, vectors = eigh(matrix)
-        turned = torch.rand(values.shape, generator=generator) < 0.5
-        return values, torch.where(turned[:, None], -vectors, vectors)
 
-    monkeypatch.setattr(torch.linalg, "eigh", flipped)
-    torch.testing.assert_close(model.read(*case).own().logits, expected, **F64_DEEP)
+def test_classes_that_are_level_share_a_hit():
+    """Whichever stands first: a tie is half a hit of two classes, a third of three."""
+    y = torch.eye(3).double()[None]
+    scores = torch.tensor([[1.0, 1.0, 0.0], [2.0, 2.0, 2.0], [0.0, 1.0, 3.0]])
+    judged = torch.ones(1, 3, dtype=torch.bool)
+    _, hits = gate._left_out(scores.double()[None, None], y, judged)
+    expected = (1 / 2 + 1 / 3 + 1) / 3 - 1 / 3
+    assert float(hits) == pytest.approx(expected, abs=1e-12)
 
 
 def test_devices_agree(generator, device):

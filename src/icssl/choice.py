@@ -6,8 +6,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
+from scipy import sparse
 
 from icssl.context.backends import DENSE_ROWS, DENSE_ROWS_GPU
+from icssl.context.neighbours import is_solved
 from icssl.context.views import VIEWS
 from icssl.errors import check_choice, check_device
 
@@ -19,6 +21,7 @@ MODELS = {
 # many columns, where neighbours take longer to find; fewer where all weights take part.
 _MOST_ROWS, _MOST_CELLS = 200_000, 2**23
 _WIDE_ROWS = 2_000  # however many columns they have
+_MOST_WEIGHT = 1e18  # of a new row, where one is the largest in the graph
 _GPU_ROWS = 2_000  # from which a GPU is worth its start
 
 
@@ -40,6 +43,11 @@ def device_for(asked: str, n: int) -> str:
         check_device(str(asked))
         return str(asked)
     return "cuda" if n >= _GPU_ROWS and torch.cuda.is_available() else "cpu"
+
+
+def dtype_for(n: int, device: str) -> torch.dtype:
+    """Return the precision of so many rows: float64 where their eigenmap is exact."""
+    return torch.float64 if is_solved(n, device) else torch.float32
 
 
 def views_for(model: Any, backend: str, n: int, d: int, device: str) -> str:
@@ -66,6 +74,25 @@ def _most_rows(backend: str, d: int, device: str) -> int:
     if backend in ("dense", "exact"):
         return DENSE_ROWS
     return min(_MOST_ROWS, max(_WIDE_ROWS, _MOST_CELLS // max(1, d)))
+
+
+def weight_exponent(w: Any) -> int:
+    """Return the exponent of two of a graph's largest weight, dense or sparse."""
+    cells = w.data if sparse.issparse(w) else w
+    return int(np.frexp(cells.max(initial=0.0))[1])
+
+
+def comparable_weights(w: Any, exponent: int) -> Any:
+    """Return weights divided by a power of two, which no digit is lost by.
+
+    The unit of a graph's weights does not matter, and sums of them must not overflow. New
+    rows can have weights beyond any of the graph; more than so many times is no more.
+    """
+    scaled = w.copy()
+    cells = scaled.data if sparse.issparse(w) else scaled
+    with np.errstate(over="ignore"):  # what is infinite is cut off in the next line
+        np.minimum(np.ldexp(cells, -exponent), _MOST_WEIGHT, out=cells)
+    return scaled
 
 
 def prior_for(

@@ -30,10 +30,13 @@ from icssl.answers import Explanation, worth_labelling
 from icssl.choice import (
     MODELS,
     check_model,
+    comparable_weights,
     device_for,
+    dtype_for,
     is_file,
     prior_for,
     views_for,
+    weight_exponent,
 )
 from icssl.chunks import chunks
 from icssl.context.backends import (
@@ -49,11 +52,10 @@ from icssl.context.neighbours import NEIGHBOURS, blocks
 from icssl.context.reading import Prediction, Reading, joined
 from icssl.context.sparse import KEPT, SparseGraph
 from icssl.errors import check_at_least, check_choice
-from icssl.tabular import ColumnEncoder, read_targets, warn_of_conflicts
+from icssl.tabular import ColumnEncoder, Order, read_targets, warn_of_conflicts
 from icssl.weights.released import load_context_model, released_model
 
 METRICS = ("columns", "precomputed")
-_EXACT_ROWS = 400  # that are read in float64
 _COMPONENTS = 8  # of the embedding
 
 
@@ -184,15 +186,17 @@ class ICSSLClassifier(
         self.class_prior_ = prior_for(self.class_prior, codes, len(self.classes_))
         if not sparse.issparse(rows):
             warn_of_conflicts(rows, codes)
-        self._reading, own = self._read_context(rows, codes)
-        self.label_distributions_ = self._probabilities(own)
+        self._reading = self._read_context(rows, codes)
         known = codes >= 0
+        self._labelled_rows = np.flatnonzero(known)
+        own = self._own()
+        self.label_distributions_ = self._probabilities(own)
         self.label_distributions_[known] = np.eye(len(self.classes_))[codes[known]]
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
         self.reach_ = _reach(own)
-        self.embedding_ = self._embedded(self._reading.kernels.around[0].own.functions)
+        functions = self._reading.kernels.around[0].own.functions
+        self.embedding_ = self._embedded(functions[:, self._order.back])
         self._n_features_out = self.embedding_.shape[1]
-        self._labelled_rows = np.flatnonzero(known)
         return self
 
     def predict(self, X: Any) -> ndarray:
@@ -285,7 +289,10 @@ class ICSSLClassifier(
         w = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=reset)
         check_non_negative(w, "ICSSLClassifier with metric='precomputed'")
         if not reset:
-            return w.toarray() if sparse.issparse(w) else w
+            w = w.toarray() if sparse.issparse(w) else w
+            return comparable_weights(w, self._weight_exponent)
+        self._weight_exponent: int = weight_exponent(w)
+        w = comparable_weights(w, self._weight_exponent)
         if w.shape[0] != w.shape[1]:
             raise ValueError(
                 "With metric='precomputed', X must have a column for every row, got shape "
@@ -302,26 +309,28 @@ class ICSSLClassifier(
         np.fill_diagonal(w, 0.0)
         return w
 
-    def _read_context(self, rows: Any, codes: ndarray) -> tuple[Reading, Prediction]:
+    def _read_context(self, rows: Any, codes: ndarray) -> Reading:
         n, d = rows.shape
         device = device_for(self.device, n)
-        self._dtype = torch.float64 if n <= _EXACT_ROWS else torch.float32
+        self._dtype = dtype_for(n, device)
         model = deepcopy(self._weights()).to(device, self._dtype)
-        y = torch.as_tensor(codes, device=device)[None]
+        given = self.metric == "precomputed"
+        self._order = Order.as_given(n, d) if given else Order.of_cells(rows, codes)
+        y = torch.as_tensor(codes[self._order.rows], device=device)[None]
         known, c = y >= 0, len(self.classes_)
         with torch.no_grad():
-            if self.metric == "precomputed":
+            if given:
                 read_as = "given graph"
                 reading = model.read_graph(self._graph(rows, device), y, known, c)
             else:
                 backend, read_as = self._chosen(n, d, device, int(known.sum()), c)
                 self.backend_ = backend.name
+                rows = rows[self._order.rows][:, self._order.columns]
                 x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
                 reading = model.read(x, y, known, c, MODELS[read_as], backend)
-            own = reading.own()
         named = is_file(self.model)
         self.model_name_ = f"{self.model}, {read_as}" if named else read_as
-        return reading, own
+        return reading
 
     def _weights(self) -> ContextModel:
         if is_file(self.model):
@@ -333,7 +342,7 @@ class ICSSLClassifier(
     ) -> tuple[Backend, str]:
         """How the graph of a table is held, and the name of its views."""
         views = views_for(self.model, self.backend, n, d, device)
-        each = 8 if n <= _EXACT_ROWS else 4
+        each = dtype_for(n, device).itemsize
         size = Size(n, d, len(MODELS[views]), labelled, classes, each)
         return choose_backend(self.backend, self.n_neighbors, size, device), views
 
@@ -360,6 +369,8 @@ class ICSSLClassifier(
                 if not part.start:
                     raise
                 raise ValueError(f"from row {part.start:,} on: {error}") from error
+            if self.metric == "columns":
+                rows = rows[:, self._order.columns]
             yield torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
 
     def _predictions(self, X: Any, *, parts: bool = False) -> Iterator[Prediction]:
@@ -368,11 +379,23 @@ class ICSSLClassifier(
         for x in self._new_rows(X):
             with torch.no_grad():
                 found = self._reading.new(x, parts=parts)
-            yield found
+            yield self._in_order_of_table(found)
 
-    def _own(self, *, parts: bool) -> Prediction:
+    def _own(self, *, parts: bool = False) -> Prediction:
         with torch.no_grad():
-            return self._reading.own(parts=parts)
+            found = self._in_order_of_table(self._reading.own(parts=parts))
+        back = self._order.back
+        each = None if found.parts is None else found.parts[:, back]
+        return Prediction(
+            found.logits[:, back], found.bias[:, back], found.reach[:, back], each
+        )
+
+    def _in_order_of_table(self, found: Prediction) -> Prediction:
+        """Sort the parts of labelled rows, which were read in an order of their own."""
+        if found.parts is None:
+            return found
+        places = np.argsort(np.argsort(self._order.back[self._labelled_rows]))
+        return found._replace(parts=found.parts[:, :, places])
 
     def _probabilities(self, found: Prediction) -> ndarray:
         logits = found.logits[0].double().cpu()

@@ -19,6 +19,7 @@ FEATURES = (
 )
 _SHARP = 3.0  # of class scores, in units of their spread
 _RIDGE = 0.3
+_LEVEL = 0.01  # scores that differ by less are level
 _TINY = 1e-6
 
 
@@ -107,7 +108,9 @@ def _left_out(scores: Tensor, y: Tensor, judged: Tensor) -> tuple[Tensor, Tensor
     """Mean log-probability and hits of judged rows, both beyond chance."""
     c, count = y.shape[-1], judged.sum(-1).clamp(min=1)[:, None]
     log_probability = (scores.log_softmax(-1) * y[:, None]).sum(-1) + math.log(c)
-    right = (scores.argmax(-1) == y.argmax(-1)[:, None]).to(scores.dtype) - 1 / c
+    # Nearly the first class alone; classes that are level share it, in whatever order.
+    first = (scores / _LEVEL).softmax(-1)
+    right = (first * y[:, None]).sum(-1) - 1 / c
     judged = judged[:, None]
     return (
         torch.where(judged, log_probability, 0.0).sum(-1) / count,

@@ -6,7 +6,7 @@ came from, were classes the parts of the graph; and one of absolute differences 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -22,15 +22,20 @@ from icssl.context.neighbours import (
     Scale,
     WeightedGraph,
     at_once,
-    scale_from,
     scale_of,
     squared_distances,
     walk,
     waves,
     weights,
 )
-from icssl.context.search import Search, neighbours_of_all, search_in
-from icssl.context.sparse import SparseGraph, listed_weights, read_neighbours
+from icssl.context.search import Nearest, Search, neighbours_of_all, search_in
+from icssl.context.sparse import (
+    Nodes,
+    SparseGraph,
+    listed_weights,
+    read_neighbours,
+    scale_of_nodes,
+)
 from icssl.context.views import VIEWS, Views
 
 STEPS = (2, 6)
@@ -42,6 +47,7 @@ FORMS = (*POINTWISE, *DIFFUSED)
 ABSOLUTE = "ranks.absolute"
 KERNELS = (*(f"{view}.{form}" for view in VIEWS for form in FORMS), ABSOLUTE)
 _PLACED = 2**14  # new rows, by their nearest neighbours, at once
+_NOTHING = 1e-3  # length of a row, where one is usual, that has no direction
 _TINY = 1e-6
 
 
@@ -80,6 +86,34 @@ class Placed:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """The nodes of a context, among which new rows find their nearest neighbours.
+
+    Parameters
+    ----------
+    search : Search
+    scale : Scale
+        Of the nodes.
+    counts : Tensor of shape (u,)
+        Rows of each.
+    kept : int
+        How many neighbours a row reads.
+    """
+
+    search: Search
+    scale: Scale
+    counts: Int[Tensor, " u"]
+    kept: int
+
+    def nearest(self, rows: Float[Tensor, "r p"]) -> tuple[Nearest, Scale, Tensor]:
+        """Return the nearest nodes of new rows, the rows' scale, and weights of sum one."""
+        found = self.search(rows, min(self.kept, len(self.counts)))
+        scale = scale_of_nodes(found, self.counts)
+        w = listed_weights(found, scale, self.scale) * self.counts[found.indices.long()]
+        return found, scale, walk(w)
+
+
+@dataclass(frozen=True)
 class Neighbourhood:
     """One view of a context: its own rows, and the eigenmap of its graph.
 
@@ -91,26 +125,21 @@ class Neighbourhood:
     eigenmap : Eigenmap
     degrees : Tensor of shape (b, n)
         Of the graph.
-    search : Search, optional
-        What finds the neighbours of new rows, if these alone are read.
-    kept : int
-        How many.
+    listed : Listed, optional
+        What new rows read, if these are their nearest neighbours alone.
     """
 
     name: str
     own: Placed
     eigenmap: Eigenmap
     degrees: Float[Tensor, "b n"]
-    search: Search | None = None
-    kept: int = 0
+    listed: Listed | None = None
 
     @classmethod
     def of_rows(
         cls, name: str, rows: Float[Tensor, "b n p"], k: int, backend: Backend = DENSE
     ) -> "Neighbourhood":
         """Of a view's rows."""
-        if backend.name == "sparse":
-            return cls._of_neighbours(name, rows, k, backend.kept)
         graph: WeightedGraph
         if backend.name == "exact":
             scale = exact_scale(rows)
@@ -118,29 +147,28 @@ class Neighbourhood:
         else:
             scale = scale_of(rows, rows, own=True)
             graph = Graph(rows, scale, hold=True)
-        return cls._of_graph(name, rows, scale, graph, k)
-
-    @classmethod
-    def _of_neighbours(
-        cls, name: str, rows: Float[Tensor, "1 n p"], k: int, kept: int
-    ) -> "Neighbourhood":
-        """Of a view's rows, each with its nearest alone."""
-        search = search_in(rows[0])
-        found = neighbours_of_all(search, min(kept, rows.shape[1] - 1))
-        scale = scale_from(found.distances[None])
-        graph = SparseGraph.of_neighbours(found, scale)
-        del found  # as large as the graph, which is all that is needed
-        one = cls._of_graph(name, rows, scale, graph, k)
-        return replace(one, search=search, kept=kept)
-
-    @classmethod
-    def _of_graph(
-        cls, name: str, rows: Tensor, scale: Scale, graph: WeightedGraph, k: int
-    ) -> "Neighbourhood":
-        eigenmap = Eigenmap.of_graph(graph, waves(rows, k), k)
-        contact = _contact(scale, scale)
-        own = Placed(rows, scale, eigenmap.functions, contact)
+        eigenmap = Eigenmap.of_graph(graph, lambda: waves(rows, k), k)
+        own = Placed(rows, scale, eigenmap.functions, _contact(scale, scale))
         return cls(name, own, eigenmap, graph.degrees)
+
+    @classmethod
+    def of_nodes(
+        cls, name: str, rows: Float[Tensor, "1 n p"], nodes: Nodes, k: int, kept: int
+    ) -> "Neighbourhood":
+        """Of a view's rows, each with its nearest alone; equal rows are one node."""
+        points = rows[:, nodes.first]
+        search = search_in(points[0])
+        found = neighbours_of_all(search, min(kept, len(nodes.first) - 1))
+        scale = scale_of_nodes(found, nodes.counts, own=nodes.counts)
+        graph = SparseGraph.of_neighbours(found, scale, nodes.counts)
+        del found  # as large as the graph, which is all that is needed
+        eigenmap = Eigenmap.of_graph(graph, lambda: waves(points, k), k)
+        of_row = nodes.of_row[None]
+        own_scale, functions = scale.at(of_row), picked(eigenmap.functions, of_row)
+        own = Placed(rows, own_scale, functions, _contact(own_scale, own_scale))
+        degrees = (graph.degrees / nodes.counts).gather(1, of_row)
+        listed = Listed(search, scale, nodes.counts, kept)
+        return cls(name, own, eigenmap, degrees, listed)
 
     @classmethod
     def of_weights(
@@ -149,37 +177,41 @@ class Neighbourhood:
         """Of a graph that was given, whose rows have no coordinates."""
         graph = GivenGraph(w) if isinstance(w, Tensor) else w
         # Any order of the rows gives the same start: a row is told by its neighbours.
-        start = waves(graph @ waves(graph.degrees[..., None], 16), k)
-        eigenmap = Eigenmap.of_graph(graph, start, k)
-        own = Placed(None, None, eigenmap.functions, torch.ones_like(graph.degrees))
+        eigenmap = Eigenmap.of_graph(
+            graph, lambda: waves(graph @ waves(graph.degrees[..., None], 16), k), k
+        )
+        # No neighbour, no evidence.
+        contact = (graph.degrees / graph.held_degrees).nan_to_num(0.0)
+        own = Placed(None, None, eigenmap.functions, contact)
         return cls(VIEWS[0], own, eigenmap, graph.degrees)
 
     def place(self, rows: Float[Tensor, "b r p"]) -> Placed:
         """New rows in it, each by itself."""
         assert self.own.rows is not None
         assert self.own.scale is not None
-        if self.search is None:
+        if self.listed is None:
             scale = scale_of(rows, self.own.rows, own=False)
             w = weights(rows, scale, self.own.rows, self.own.scale)
             functions = self.eigenmap.extended(w)
         else:
-            found = self.search(rows[0], min(self.kept, self.own.rows.shape[1]))
-            scale = scale_from(found.distances[None])
-            w = walk(listed_weights(found, scale, self.own.scale))
+            found, scale, w = self.listed.nearest(rows[0])
             read = read_neighbours(w, found, self.eigenmap.functions[0])
             functions = self.eigenmap.stepped_back(read[None])
         return Placed(rows, scale, functions, _contact(scale, self.own.scale))
 
     def place_weights(self, w: Float[Tensor, "b r n"]) -> Placed:
         """New rows by their weights to the rows of a given graph."""
-        usual = self.degrees.median(dim=-1, keepdim=True).values
-        contact = (4 * w.sum(-1) / usual.clamp(min=_TINY)).clamp(max=1)
-        return Placed(None, None, self.eigenmap.extended(w), contact)
+        joined = torch.where(self.degrees > 0, self.degrees, torch.nan)
+        usual = joined.nanmedian(dim=-1, keepdim=True).values.nan_to_num(torch.inf)
+        total = w.sum(-1)
+        contact = (4 * total / usual).clamp(max=1)
+        shares = w / torch.where(total > 0, total, torch.inf)[..., None]
+        return Placed(None, None, self.eigenmap.extended(shares), contact)
 
     @property
     def at_once(self) -> int:
         """New rows that are placed together."""
-        return _PLACED if self.search is not None else at_once(self.own.functions)
+        return _PLACED if self.listed is not None else at_once(self.own.functions)
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -225,7 +257,16 @@ class ContextKernels:
         fitted, n_classes = Views.fit(x, views, labelled, target), target.shape[-1]
         real = target.sum(-1) > 0
         made = zip(views, fitted(x), strict=True)
-        around = tuple(Neighbourhood.of_rows(name, rows, k, backend) for name, rows in made)
+        if backend.name == "sparse":
+            nodes = Nodes.of_rows(x[0])
+            around = tuple(
+                Neighbourhood.of_nodes(name, rows, nodes, k, backend.kept)
+                for name, rows in made
+            )
+        else:
+            around = tuple(
+                Neighbourhood.of_rows(name, rows, k, backend) for name, rows in made
+            )
         known = tuple(one.own.at(labelled) for one in around)
         if "ranks" not in views:
             return cls(fitted, around, known, n_classes, real)
@@ -342,4 +383,5 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _unit(rows: Tensor) -> Tensor:
-    return rows / rows.norm(dim=-1, keepdim=True).clamp(min=_TINY)
+    """Rows of length one; such as are nearly zero stay so, and rounding is not blown up."""
+    return rows * (rows.square().sum(-1, keepdim=True) + _NOTHING**2).rsqrt()

@@ -6,11 +6,14 @@ the twelfth is one unit.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy import ndarray
+from scipy.linalg import LinAlgError, eigh
 from torch import Tensor
 
 NEIGHBOURS = 12
@@ -19,11 +22,15 @@ PASSES = 24  # over the rows of one view: scale, degrees, the filter, and the va
 MOST_WEIGHTS = 2**24  # between rows that are held at once: all of 4,096 rows
 MOST_NUMBERS = 2**26  # of all kernels between rows and labelled ones, at once
 ROUNDS = 3  # of the Chebyshev filter
-MANY_ROWS = 2**10  # beyond, eigenvalues crowd near one; released weights never saw more
+SOLVED_ROWS = 2**12  # up to which eigenvectors are exact, by LAPACK
+SOLVED_ROWS_GPU = 2**10  # the same where a GPU iterates faster than a CPU solves
 _DEGREE = 7  # of the filter, with a pass a degree
 _DAMPED = 0.4  # eigenvalues below are filtered out
 SPARE = 8  # columns beyond those wanted, which help the last of them converge
 _FLAT = 1e-3  # least contrast, as a share of the twelfth distance, and of that itself
+_LOOSE = 1e-12  # of the mean degree: rows with less weight than that are on their own
+_FADING = 0.05  # of what lies above the last eigenvalue: where eigenfunctions fade out
+_WIDTH = 64  # columns of a matrix that are multiplied at once
 _TINY = 1e-12
 
 
@@ -92,8 +99,8 @@ def fallen(distances: Tensor, start: Tensor, unit: Tensor) -> Tensor:
 class WeightedGraph:
     """Symmetric weights W between rows, normalised: D^-1/2 W D^-1/2, to multiply with.
 
-    A graph knows how to multiply with W; its degrees are D. It also knows how many rounds
-    of the filter it is worth.
+    A graph knows how to multiply with W; its degrees, held a little, are D. It also knows
+    how many rounds of the filter it is worth.
     """
 
     degrees: Float[Tensor, "b n"]
@@ -104,12 +111,27 @@ class WeightedGraph:
         raise NotImplementedError
 
     def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
-        root = self.degrees.rsqrt()[..., None]
+        root = inverse_root(self.held_degrees)[..., None]
         return root * self.times(root * x)
+
+    @property
+    def held_degrees(self) -> Float[Tensor, "b n"]:
+        """Degrees with a little more for every row, which loose rows are held by.
+
+        A row that has next to no weight would otherwise be placed by rounding alone.
+        """
+        return self.degrees + _LOOSE * self.degrees.mean(-1, keepdim=True)
+
+    def matrix(self) -> Float[Tensor, "b n n"]:
+        """Return D^-1/2 W D^-1/2 itself, some columns at a time."""
+        b, n = self.degrees.shape
+        unit = torch.eye(n, dtype=self.degrees.dtype, device=self.degrees.device)
+        parts = [self @ unit[:, part].expand(b, -1, -1) for part in blocks(n, _WIDTH)]
+        return torch.cat(parts, dim=-1)
 
     def _degrees(self, rows: Float[Tensor, "b n p"]) -> Float[Tensor, "b n"]:
         ones = rows.new_ones(len(rows), rows.shape[1], 1)
-        return self.times(ones)[..., 0].clamp(min=_TINY)
+        return self.times(ones)[..., 0]
 
 
 class Graph(WeightedGraph):
@@ -170,12 +192,17 @@ class Graph(WeightedGraph):
         return w
 
 
+def inverse_root(degrees: Tensor) -> Tensor:
+    """Return 1 / sqrt of degrees, and 0 for a row without a neighbour."""
+    return torch.where(degrees > 0, degrees, torch.inf).rsqrt()
+
+
 class GivenGraph(WeightedGraph):
     """Weights that were given as a matrix."""
 
     def __init__(self, w: Float[Tensor, "b n n"]) -> None:
         self._w = w
-        self.degrees = w.sum(-1).clamp(min=_TINY)
+        self.degrees = w.sum(-1)
 
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
         """By the matrix."""
@@ -193,40 +220,45 @@ class Eigenmap:
     functions : Tensor of shape (b, n, k)
         Of mean zero under the stationary distribution, the others of mean square one:
         the first, which is constant, is taken out.
+    shares : Tensor of shape (b, k)
+        How much of each eigenfunction counts. The last fade out towards the first one that
+        is left out: equal eigenvalues then count equally, and nothing depends on the basis
+        of their eigenspace, which every library chooses for itself.
     """
 
     values: Tensor
     functions: Tensor
+    shares: Tensor
 
     @classmethod
     def of_graph(
-        cls, graph: WeightedGraph, start: Float[Tensor, "b n s"], k: int
+        cls, graph: WeightedGraph, start: Callable[[], Float[Tensor, "b n s"]], k: int
     ) -> "Eigenmap":
-        """By subspace iteration with a Chebyshev filter: every pass is linear attention.
+        """Compute it exactly where rows are few, else by iteration from a start.
 
-        Of many rows, all wanted eigenvalues are near one. What a round finds then decides
-        what the next one damps: all below the least of it.
+        The constant function is known: it is taken out of the graph before the others are
+        looked for, and stands first with the value one and zeros for a function.
         """
-        many = start.shape[1] > MANY_ROWS
-        # Filtered columns are nearly dependent, and float32 has too few digits for that. Of
-        # many rows it would take a tenth of the time.
-        careful = start.dtype if many else torch.float64
-        x, passed = start, graph @ start
-        damped = start.new_full((len(start), 1, 1), _DAMPED)
-        for _ in range(graph.rounds):
-            columns = _filtered(graph, x, passed, damped).to(careful)
-            x = torch.linalg.qr(columns).Q.to(start)
-            passed = graph @ x
-            small = x.to(careful).mT @ passed.to(careful)
-            values, turn = torch.linalg.eigh((small + small.mT) / 2)
-            if many:
-                damped = values[:, :1, None].clamp(min=_DAMPED, max=1)
-        kept = min(k, x.shape[-1])
-        values, turn = (part.flip(-1)[..., :kept].to(start) for part in (values, turn))
-        stationary = graph.degrees / graph.degrees.sum(-1, keepdim=True)
-        functions = x @ turn * stationary.rsqrt()[..., None]
-        mean = (stationary[..., None] * functions).sum(1, keepdim=True)
-        return cls(values.clamp(min=0, max=1), functions - mean)
+        degrees = graph.held_degrees
+        k = min(k, degrees.shape[1])
+        total = degrees.sum(-1, keepdim=True)
+        share = degrees / torch.where(total > 0, total, torch.inf)
+        constant = share.sqrt()[..., None]
+        if is_solved(share.shape[1], share.device):
+            matrix = graph.matrix() - constant * constant.mT
+            values, vectors = leading_eigenvectors(matrix, k)
+        else:
+            values, vectors = filtered_eigenvectors(graph, constant, start(), k)
+        values, vectors = (
+            torch.cat([torch.ones_like(part[..., :1]), part.clamp(max=1)], dim=-1)
+            for part in (values.clamp(min=0), vectors)
+        )
+        functions = vectors * inverse_root(share)[..., None]
+        mean = (share[..., None] * functions).sum(1, keepdim=True)
+        # A row without a neighbour has no part in any of them.
+        functions = (functions - mean) * (graph.degrees > 0)[..., None]
+        functions[..., 0] = 0.0
+        return cls(values[:, :k], functions[..., :k], _shares(values))
 
     def extended(self, w: Float[Tensor, "b r n"]) -> Float[Tensor, "b r k"]:
         """At new rows, from their weights to the context: a mean over neighbours."""
@@ -244,13 +276,78 @@ class Eigenmap:
 
         Relative to any two rows, after so many steps.
         """
-        return functions * (self.values ** (time / 2))[:, None]
+        return functions * (self.shares * self.values**time).sqrt()[:, None]
 
     def relaxation(self, parts: int) -> Float[Tensor, "b 1"]:
         """Steps until a walk forgets more than so many parts of the graph."""
         last = self.values.shape[-1] - 1
         value = self.values[:, min(parts, last)].clamp(1e-3, 1 - 1e-4)
         return -1 / value.log()[:, None]
+
+
+def is_solved(n: int, device: torch.device | str) -> bool:
+    """Return whether so many rows have their eigenvectors exactly, by LAPACK."""
+    on_cpu = torch.device(device).type == "cpu"
+    return n <= (SOLVED_ROWS if on_cpu else SOLVED_ROWS_GPU)
+
+
+def _shares(values: Float[Tensor, "b s"]) -> Float[Tensor, "b k"]:
+    """Return how much all eigenfunctions but the last count: they fade towards it."""
+    last = values[:, -1:]
+    width = (_FADING * (1 - last)).clamp(min=_TINY)
+    return ((values[:, :-1] - last) / width).clamp(max=1)
+
+
+def leading_eigenvectors(
+    matrix: Float[Tensor, "b n n"], count: int
+) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
+    """Return the largest eigenvalues, falling, and their eigenvectors, by LAPACK.
+
+    In float64 and on the CPU wherever the matrix is, so that devices agree.
+    """
+    symmetric = ((matrix + matrix.mT) / 2).double().cpu().numpy()
+    solved = [_solve(one, count) for one in symmetric]
+    values, vectors = (
+        torch.from_numpy(np.stack(part)) for part in zip(*solved, strict=True)
+    )
+    return values.to(matrix), vectors.to(matrix)
+
+
+def _solve(matrix: Float[ndarray, "n n"], count: int) -> tuple[ndarray, ndarray]:
+    n = len(matrix)
+    wanted = [max(0, n - count), n - 1]
+    try:  # three times as fast as all of them
+        values, vectors = eigh(matrix, subset_by_index=wanted, check_finite=False)
+    except LinAlgError:  # it gives up on some graphs whose eigenvalues repeat many times
+        values, vectors = eigh(matrix, driver="evd", check_finite=False)
+    return values[: -count - 1 : -1].copy(), vectors[:, : -count - 1 : -1].copy()
+
+
+def filtered_eigenvectors(
+    graph: WeightedGraph,
+    constant: Float[Tensor, "b n 1"],
+    start: Float[Tensor, "b n s"],
+    count: int,
+) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
+    """Return the same by subspace iteration: every pass over the graph is linear attention.
+
+    A Chebyshev filter damps small eigenvalues. Of many rows, all wanted eigenvalues are
+    near one: what a round finds decides what the next one damps, all below the least of it.
+    """
+
+    def multiply(x: Tensor) -> Tensor:
+        return graph @ x - constant * (constant.mT @ x)
+
+    x, passed = start, multiply(start)
+    damped = start.new_full((len(start), 1, 1), _DAMPED)
+    for _ in range(graph.rounds):
+        x = torch.linalg.qr(_filtered(multiply, x, passed, damped)).Q
+        passed = multiply(x)
+        small = x.mT @ passed
+        values, turn = torch.linalg.eigh((small + small.mT) / 2)
+        damped = values[:, :1, None].clamp(min=_DAMPED, max=1)
+    values, turn = (part.flip(-1)[..., :count] for part in (values, turn))
+    return values, x @ turn
 
 
 def walk(w: Float[Tensor, "*b r n"]) -> Float[Tensor, "*b r n"]:
@@ -270,7 +367,9 @@ def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:
     return torch.sin(3 * rows @ directions.to(rows) + phases.to(rows))
 
 
-def _filtered(graph: WeightedGraph, x: Tensor, passed: Tensor, damped: Tensor) -> Tensor:
+def _filtered(
+    multiply: Callable[[Tensor], Tensor], x: Tensor, passed: Tensor, damped: Tensor
+) -> Tensor:
     """A Chebyshev polynomial that is small between -1 and the damped, and large above.
 
     ``passed`` is the graph times x, which is known already.
@@ -278,7 +377,7 @@ def _filtered(graph: WeightedGraph, x: Tensor, passed: Tensor, damped: Tensor) -
     middle, half = (damped - 1) / 2, (damped + 1) / 2
     before, now = x, (passed - middle * x) / half
     for _ in range(_DEGREE - 1):
-        mapped = (graph @ now - middle * now) / half
+        mapped = (multiply(now) - middle * now) / half
         before, now = now, 2 * mapped - before
     return now
 

@@ -120,7 +120,7 @@ def neighbours_of_all(search: Search, count: int) -> Nearest:
         own = near.indices == itself[:, None]
         own[:, -1] |= ~own.any(dim=-1)  # hidden behind equal rows: the last makes way
         for room, each in zip(found, near, strict=True):
-            room[part] = each[~own].view(-1, count)
+            room[part] = each[~own].view(len(own), count)
     return found
 
 

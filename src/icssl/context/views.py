@@ -37,7 +37,7 @@ class Views:
         Standard deviation of the columns' normal scores.
     centre : Tensor of shape (b, 1, d)
         Of the columns, after the limit.
-    half, white : Tensor of shape (b, d, r), optional
+    half, white : Tensor of shape (b, d, min(n, d)), optional
         What whitens them, by the square root and fully.
     relevance : Tensor of shape (b, 1, d)
         Weights of the columns by how much the labels differ in them.
@@ -79,7 +79,7 @@ class Views:
         )
         if "relevant" in names:
             known = found._ranks(z).gather(1, _columns_of(labelled, z))
-            found = replace(found, relevance=_relevance(known, target))
+            found = replace(found, relevance=_relevance(known, target).to(z.dtype))
         return replace(found, sizes=tuple(_size(view) for view in found(x)))
 
     def __call__(self, x: Float[Tensor, "b r d"]) -> tuple[Tensor, ...]:
@@ -115,6 +115,7 @@ def _relevance(known: Tensor, target: Tensor) -> Tensor:
     Less what chance would give, as in omega squared; with one label a class, nothing can be
     said, and all columns weigh alike.
     """
+    known, target = known.double(), target.double()  # whatever the order of the classes
     real = target.sum(-1, keepdim=True)
     m, c = real.sum(1, keepdim=True), target.shape[-1]
     counts = target.sum(1)[..., None]
@@ -156,26 +157,27 @@ def _size(view: Tensor) -> Tensor:
     return view.square().sum(-1).mean(-1)[:, None, None].clamp(min=_TINY).sqrt()
 
 
-def _signs(vectors: Tensor) -> Tensor:
-    """Signs that turn eigenvectors one way: each library chooses its own.
-
-    The iteration for an eigenmap starts from coordinates, and does not quite forget them.
-    Which way is arbitrary: against weights of the columns that no vector of a usual table
-    cancels, as (1, -1) cancels equal ones.
-    """
-    count = torch.arange(vectors.shape[-2], dtype=vectors.dtype, device=vectors.device)
-    return torch.where(count.cos() @ vectors > 0, -1.0, 1.0)[:, None]
-
-
 def _whitening(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrices that whiten centred columns, from the smaller of the two Gram matrices."""
+    """Return symmetric matrices that whiten centred columns, by the root and fully.
+
+    As functions of a whole Gram matrix they do not depend on the eigenvectors that a
+    library chooses where eigenvalues repeat. The smaller of the two Gram matrices is used;
+    where rows are fewer than columns, coordinates belong to rows.
+    """
     wide = z.shape[-1] > z.shape[-2]
     wider = z.double()
     values, vectors = torch.linalg.eigh(wider @ wider.mT if wide else wider.mT @ wider)
     length = values.clamp(min=0).sqrt()
     kept = values > _NEGLIGIBLE * values[..., -1:].clamp(min=_TINY)
     inverse = torch.where(kept, 1 / length.clamp(min=_TINY), 0.0)[:, None]
+
+    def function(of_lengths: Tensor) -> Tensor:
+        return vectors * of_lengths @ vectors.mT
+
     if wide:
-        vectors = wider.mT @ vectors * inverse
-    vectors = vectors * _signs(vectors)
-    return (vectors * inverse.sqrt()).to(z.dtype), (vectors * inverse).to(z.dtype)
+        half, white = (
+            wider.mT @ function(power * inverse) for power in (inverse.sqrt(), inverse)
+        )
+    else:
+        half, white = function(inverse.sqrt()), function(inverse)
+    return half.to(z.dtype), white.to(z.dtype)

@@ -1,0 +1,94 @@
+"""One order for the rows and columns of a table, whatever order they came in.
+
+Rounding, ties between equally near neighbours and an iteration that is cut short all see
+the order of rows. Read in an order that the cells alone decide, equal tables give equal
+results to the last bit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+_CELLS = 2**20  # that are read at once
+_ROUNDS = 2  # in which rows tell columns apart, and columns rows
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The order in which a table is read.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n,)
+        The row of the table that stands first, second, ...
+    columns : ndarray of shape (d,)
+        The same of the columns.
+    """
+
+    rows: Int[ndarray, " n"]
+    columns: Int[ndarray, " d"]
+
+    @classmethod
+    def as_given(cls, n: int, d: int) -> "Order":
+        """Return the order that rows and columns have."""
+        return cls(np.arange(n), np.arange(d))
+
+    @classmethod
+    def of_cells(cls, table: Float[ndarray, "n d"], codes: Int[ndarray, " n"]) -> "Order":
+        """Sort columns by a hash of their cells, and rows by a hash of theirs.
+
+        Hashes are added up without regard to the order of what is added, and never see
+        the number of a row, a column or a class. Columns with the same cells in other rows,
+        as those of equally frequent categories, are told apart by the rows they are in.
+        """
+        of_columns = _of_columns(table, np.zeros(len(table), dtype=np.uint64))
+        for _ in range(_ROUNDS):
+            of_rows = _of_rows(table, of_columns, codes)
+            of_columns = _of_columns(table, of_rows)
+        columns = np.argsort(of_columns, kind="stable")
+        of_columns[columns] = np.arange(len(columns), dtype=np.uint64)
+        return cls(np.argsort(_of_rows(table, of_columns, codes), kind="stable"), columns)
+
+    @property
+    def back(self) -> Int[ndarray, " n"]:
+        """Where each row of the table stands."""
+        return np.argsort(self.rows)
+
+
+def _of_columns(table: Float[ndarray, "n d"], of_rows: ndarray) -> ndarray:
+    """Return a hash of every column: of its cells and the hashes of their rows."""
+    total = np.zeros(table.shape[1], dtype=np.uint64)
+    for part, bits in _bits(table):
+        total += _mixed(bits + _mixed(of_rows[part])[:, None]).sum(axis=0)
+    return total
+
+
+def _of_rows(table: Float[ndarray, "n d"], of_columns: ndarray, codes: ndarray) -> ndarray:
+    """Return a hash of every row: of its cells, their columns, and its class."""
+    total = np.empty(len(table), dtype=np.uint64)
+    for part, bits in _bits(table):
+        total[part] = _mixed(bits + _mixed(of_columns)).sum(axis=1)
+    known = codes >= 0
+    of_classes = np.zeros(codes.max(initial=0) + 1, dtype=np.uint64)
+    np.add.at(of_classes, codes[known], _mixed(total[known]))
+    total[known] += _mixed(of_classes[codes[known]])
+    return total
+
+
+def _bits(table: Float[ndarray, "n d"]) -> Iterator[tuple[slice, ndarray]]:
+    """Yield the bits of cells, some rows at a time; 0.0 and -0.0 are the same number."""
+    size = max(1, _CELLS // max(1, table.shape[1]))
+    for start in range(0, len(table), size):
+        part = slice(start, start + size)
+        yield part, (table[part] + 0.0).view(np.uint64)
+
+
+def _mixed(bits: ndarray) -> ndarray:
+    """Spread bits over all 64, as the last step of the generator SplitMix64 does."""
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
