@@ -318,7 +318,11 @@ def _solve(matrix: Float[ndarray, "n n"], count: int) -> tuple[ndarray, ndarray]
     wanted = [max(0, n - count), n - 1]
     try:  # three times as fast as all of them
         values, vectors = eigh(matrix, subset_by_index=wanted, check_finite=False)
-    except LinAlgError:  # it gives up on some graphs whose eigenvalues repeat many times
+        complete = len(values) == min(count, n)
+    except LinAlgError:
+        complete = False
+    # It gives up, or loses some, on graphs whose eigenvalues repeat many times.
+    if not complete:
         values, vectors = eigh(matrix, driver="evd", check_finite=False)
     return values[: -count - 1 : -1].copy(), vectors[:, : -count - 1 : -1].copy()
 
