@@ -36,6 +36,7 @@ from test_reproduce import TOY
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 # Ray Data sets fields of its own that it calls deprecated.
 pytestmark = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\.data\..*")
@@ -420,6 +421,26 @@ def test_a_cell_that_cannot_be_read_is_named_and_leaves_no_folder(cluster, tmp_p
     assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
 
 
+def test_large_labels_and_row_numbers_keep_their_identity_in_pieces(cluster, tmp_path):
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    labels = [2**53, 2**53 + 1, 2**63 - 1]
+    kind = np.arange(60) % 3
+    place = 50.0 * kind + np.random.default_rng(0).normal(size=60)
+    ids = [None if row % 7 == 0 else 2**53 + row for row in range(60)]
+    y = [labels[kind[row]] if row % 10 < 4 else None for row in range(60)]
+    table = pa.table({"id": ids, "x": place, "y": y})
+    parquet.write_table(table[:40], folder / "a.parquet")
+    # Floats, as pandas has a column of which all cells are missing.
+    blank = table[40:].set_column(2, "y", pa.array([None] * 20, pa.float64()))
+    parquet.write_table(blank, folder / "b.parquet")
+    label_pieces(folder, "y", out, cluster, drop=["id"], context_rows=50, piece_rows=16)
+    parts = [parquet.read_table(part) for part in sorted(out.iterdir())]
+    assert [cell for part in parts for cell in part["id"].to_pylist()] == ids
+    found = [cell for part in parts for cell in part["label"].to_pylist()]
+    assert found == [labels[k] for k in kind]
+
+
 # --- Without a cluster
 
 
@@ -453,6 +474,8 @@ TARGETS = {
     "booleans": [True, None, False],
     "counts": pd.array([1, 2, None], dtype="UInt8"),
     "categories": pd.Categorical(["x", None, "y"]),
+    "bytes": [b"a", b"", None, b"  ", b"-1", b"b", b"\xff"],
+    "bytes and numbers": [b"-1", b"", None, b"2"],
     "large": pd.array(["p", "", "q"], dtype=pd.ArrowDtype(pa.large_string())),
 }
 
