@@ -4,11 +4,13 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from threading import Event, Thread
 
@@ -22,7 +24,7 @@ from helpers import F32, toy_config
 from icssl import ICSSLClassifier
 from icssl.classify_pieces import _note_beginning, drawn_rows, label_pieces
 from icssl.cli import app
-from icssl.engine import RETRIES, ray_cluster
+from icssl.engine import RETRIES, ray_cluster, start_here
 from icssl.experiments import spread
 from icssl.experiments.runner import run_missing, runs_file
 from icssl.experiments.spec import Scores
@@ -47,15 +49,7 @@ LONG = toy_config("orig_icl", "steps=400")  # long enough to be killed in the mi
 @pytest.fixture(scope="module")
 def cluster():
     """Two workers, and a GPU that is only counted."""
-    ray.init(
-        "local",
-        num_cpus=2,
-        num_gpus=1,
-        object_store_memory=10**8,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    start_here(ray, num_cpus=2, num_gpus=1, object_store_memory=10**8)
     # Workers know the package and not the tests.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield ray
@@ -89,6 +83,101 @@ def beside(watch):
     finally:
         stop.set()
         thread.join()
+
+
+# --- Who can reach a cluster
+
+
+def listening_addresses():
+    """Where this process and all that it started wait for connections, by process."""
+    found = []
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            found += [
+                (process.name(), connection.laddr.ip)
+                for connection in connections_of(process)
+                if connection.status == psutil.CONN_LISTEN
+            ]
+    return found
+
+
+def connections_of(process):
+    # psutil 6 has a new name for it.
+    read = getattr(process, "net_connections", None) or process.connections
+    return read("inet")
+
+
+def is_loopback(address):
+    ip = ip_address(address)
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
+
+
+def worker_pid():
+    return os.getpid()
+
+
+def test_a_cluster_of_this_machine_listens_on_loopback_alone(cluster):
+    assert cluster.get(cluster.remote(worker_pid).remote()) != os.getpid()
+    found = listening_addresses()
+    names = {name for name, _ in found}
+    assert {"gcs_server", "raylet"} <= names, names  # or nothing was looked at
+    assert [(name, ip) for name, ip in found if not is_loopback(ip)] == []
+
+
+OWNER = """
+import os, subprocess, sys
+from pathlib import Path
+from icssl.engine import ray_cluster
+with ray_cluster() as ray:
+    address = ray.get_runtime_context().gcs_address
+    stranger = [sys.executable, "-c", sys.argv[1], address]
+    for home, mode in (("owner", "token"), ("stranger", "token"), ("stranger", "disabled")):
+        env = os.environ | {"HOME": str(Path.cwd() / home), "RAY_AUTH_MODE": mode}
+        done = subprocess.run(stranger, env=env, capture_output=True, text=True)
+        print(home, mode, "ENTERED" in done.stdout)
+"""
+STRANGER = """
+import sys
+import ray
+ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
+print("ENTERED", ray.cluster_resources())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
+def test_a_stranger_without_the_token_is_refused(tmp_path):
+    for home in ("owner", "stranger"):
+        (tmp_path / home).mkdir()
+    other = tmp_path / "stranger" / ".ray"
+    other.mkdir()
+    (other / "auth_token").write_text("0" * 64)
+    own = {name: os.environ[name] for name in os.environ if not name.startswith("RAY_")}
+    options = {
+        # Or even the owner of the token would look for a cluster elsewhere than here.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_gcs_server_port_wait_time_s": "1",
+        "RAY_py_gcs_connect_timeout_s": "5",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", OWNER, STRANGER],
+        cwd=tmp_path,
+        env=own | options | {"HOME": str(tmp_path / "owner")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    entered = {
+        tuple(line.split()[:2]): line.split()[2] for line in done.stdout.splitlines()
+    }
+    assert entered == {
+        ("owner", "token"): "True",
+        ("stranger", "token"): "False",
+        ("stranger", "disabled"): "False",
+    }, done.stderr
+    token = tmp_path / "owner" / ".ray" / "auth_token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
+    assert [file.name for file in token.parent.iterdir()] == ["auth_token"]
 
 
 # --- Specs
