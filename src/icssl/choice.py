@@ -111,4 +111,6 @@ def prior_for(
             f"class_prior must have a positive number for each of the {count} classes, got "
             f"{asked!r}."
         )
+    share = share / share.max()  # or a sum of the largest floats would be infinite
+    share = np.maximum(share, np.finfo(float).tiny)  # what is no ratio of floats, else
     return share / share.sum()

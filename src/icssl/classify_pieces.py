@@ -19,7 +19,7 @@ from numpy import ndarray
 from icssl.classify import Labelling, Tally, fitted, labelling_of
 from icssl.engine import RETRIES
 from icssl.estimator import ICSSLClassifier
-from icssl.tabular.files import LabelTable, frame_table, write_table
+from icssl.tabular.files import LabelTable, arrow_labels, frame_table, write_table
 from icssl.tabular.pieces import Piece, are_labels, pieces_of, replacing_folder
 
 CONTEXT_ROWS = 2_000
@@ -50,7 +50,8 @@ class Context:
 
     def label(self, piece: Piece, name: str, device: str = "cpu") -> Labelling:
         """The rows of a piece: those of the context as it says, others as new rows."""
-        frame = piece.read().to_pandas()
+        rows_of_piece = piece.read()
+        frame = rows_of_piece.to_pandas()
         known, own = self.labelling, np.flatnonzero(self.pieces == piece.number)
         rows = self.rows[own]
         features = _as_in_context(frame, known.table.features, piece)
@@ -58,7 +59,7 @@ class Context:
         distributions[rows], reach[rows] = known.distributions[own], known.reach[own]
         given = np.full(len(frame), -1)
         given[rows] = known.given[own]
-        table = LabelTable(name, features, None, frame)
+        table = LabelTable(name, features, None, rows_of_piece)
         nowhere = np.empty((len(frame), 0))
         return Labelling(
             table, known.classes, given, distributions, nowhere, reach, (), known.model
@@ -194,8 +195,13 @@ def read_context(
     found = dict(_over(ray, [p for p in pieces if p.number in chosen], _Take(chosen)))
     numbers = sorted(found)
     tables = [found[number] for number in numbers]
-    frame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
-    table = frame_table(path, frame, target, drop=drop)
+    # Labels apart: one type for whole numbers and floats of several files spoils some.
+    others = [
+        table.set_column(table.schema.get_field_index(target), target, pa.nulls(len(table)))
+        for table in tables
+    ]
+    frame = pa.concat_tables(others, promote_options="permissive").to_pandas()
+    table = frame_table(path, frame, target, partial(arrow_labels, tables), drop=drop)
     classifier = fitted(table, model=model, device=device)
     saved = BytesIO()
     torch.save(classifier, saved)

@@ -99,9 +99,11 @@ def _preview_names(labelling: Labelling) -> tuple[str, ...]:
 
 
 def _preview(labelling: Labelling, row: int) -> tuple[str, ...]:
-    features = labelling.table.features
-    cells = features.iloc[row] if hasattr(features, "iloc") else features[row]
-    return tuple(str(cell) for cell in list(cells)[:PREVIEW])
+    table = labelling.table
+    return tuple(
+        table.shown_cell(row, column)
+        for column in range(min(PREVIEW, table.features.shape[1]))
+    )
 
 
 def _draw_embedding(labelling: Labelling) -> Figure:

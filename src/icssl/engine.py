@@ -1,11 +1,16 @@
 """Where work runs: in this process, or on the machines of a Ray cluster."""
 
 import os
+import secrets
 import socket
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager as Block
-from contextlib import chdir, contextmanager, nullcontext
+from contextlib import chdir, contextmanager, nullcontext, suppress
+from ipaddress import ip_address
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +21,8 @@ ENGINES = ("local", "ray")
 RETRIES = 5
 """How often a piece of work begins again whose worker died under it."""
 
+_AUTH_MODE = "RAY_AUTH_MODE"  # the variable that turns tokens on
+_QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 _PATIENCE = 5  # seconds for an address to answer
 # Ray itself waits for minutes; these are read when it is first imported.
 _RAY_PATIENCE = {
@@ -55,8 +62,9 @@ def ray_cluster(address: str | None = None, *, gpus_per_task: float = 0) -> Iter
     ----------
     address : str, optional
         Of a running cluster that this machine is part of: ``host:port``, or ``auto`` for
-        the one that was started here. By default one of this machine alone is started, and
-        ends with the block. A process that is connected already stays as it is.
+        the one that was started here. By default one of this machine alone is started,
+        which other machines cannot reach, and ends with the block. A process that is
+        connected already stays as it is.
     gpus_per_task : float
         A cluster without so many is refused, where tasks would wait for ever.
     """
@@ -64,10 +72,15 @@ def ray_cluster(address: str | None = None, *, gpus_per_task: float = 0) -> Iter
         _check_address(address)
         for name, value in _RAY_PATIENCE.items():
             os.environ.setdefault(name, value)
+    elif "ray" not in sys.modules:
+        # Read when Ray is first imported; some versions have tokens only when asked.
+        os.environ.setdefault(_AUTH_MODE, "token")
     ray = _imported()
     connected = ray.is_initialized()
-    if not connected:
-        _connect(ray, address)
+    if not connected and address is None:
+        start_here(ray)
+    elif not connected:
+        _connect(ray, str(address))
     try:
         there = ray.cluster_resources().get("GPU", 0)
         if there < gpus_per_task:
@@ -89,14 +102,56 @@ def _imported() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str | None) -> None:
-    own = {"address": "local", "include_dashboard": False}
-    where = own if address is None else {"address": address}
+def start_here(ray: Any, **options: Any) -> None:
+    """Start a cluster of this machine alone: on loopback, and with a token.
+
+    Parameters
+    ----------
+    ray : module
+    **options
+        For ``ray.init``.
+    """
+    from ray._private import ray_constants
+
+    if os.environ.get(_AUTH_MODE, "token") == "token":
+        _make_token()
+    # Ray listens on all interfaces unless it is told that it cannot have a cluster of
+    # several machines, and has no option for it but a variable read when it is imported.
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
     try:
-        ray.init(**where, log_to_driver=False, logging_level="ERROR")
+        ray.init("local", include_dashboard=False, **_QUIET, **options)
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+    node = ray.util.get_node_ip_address()
+    if not ip_address(node).is_loopback:
+        warnings.warn(
+            f"the Ray cluster of this machine listens on {node}, where other machines can "
+            "reach it: this version of Ray does not keep to loopback.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _make_token() -> None:
+    """Write a token that its owner alone can read, where Ray would write one for all."""
+    path = Path.home() / ".ray" / "auth_token"
+    given = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if given or path.exists():
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent) as file:
+        file.write(secrets.token_hex(32))
+        file.flush()
+        # Another process was faster, or the disk has no links: then Ray makes a token.
+        with suppress(OSError):
+            os.link(file.name, path)
+
+
+def _connect(ray: Any, address: str) -> None:
+    try:
+        ray.init(address, **_QUIET)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        if address is None:
-            raise
         reason = str(error).splitlines()[0]
         raise ConnectionError(f"no Ray cluster answers at {address}: {reason}") from error
 

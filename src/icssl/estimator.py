@@ -53,6 +53,7 @@ from icssl.context.reading import Prediction, Reading, joined
 from icssl.context.sparse import KEPT, SparseGraph
 from icssl.errors import check_at_least, check_choice
 from icssl.tabular import ColumnEncoder, Order, read_targets, warn_of_conflicts
+from icssl.tabular.containers import plain_table
 from icssl.weights.released import load_context_model, released_model
 
 METRICS = ("columns", "precomputed")
@@ -165,9 +166,11 @@ class ICSSLClassifier(
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n_rows, n_columns)
-            Numbers, booleans, times, texts and categories; cells may be missing.
+            Numbers, booleans, times, texts and categories; cells may be missing, and
+            those that are masked are.
         y : array of shape (n_rows,)
-            Whole numbers, texts or booleans; -1, None, NaN or ``pd.NA`` for no label.
+            Whole numbers, texts or booleans; -1, None, NaN, ``pd.NA`` or masked for no
+            label. Whole numbers have at most 64 bits.
         """
         check_model(self.model)
         check_choice("metric", self.metric, METRICS)
@@ -273,7 +276,7 @@ class ICSSLClassifier(
         self, X: Any, *, reset: bool
     ) -> Float[ndarray, "rows columns"] | sparse.csr_matrix:
         if self.metric == "precomputed":
-            return self._read_weights(X, reset)
+            return self._read_weights(plain_table(X), reset)
         if not reset:
             return self._encoder.transform(X)
         self._encoder: ColumnEncoder = ColumnEncoder().fit(X)

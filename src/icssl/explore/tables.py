@@ -24,7 +24,7 @@ from numpy import ndarray
 from icssl.classify import Labelling, label_rows
 from icssl.data.tables import LABEL_NAMES
 from icssl.explore.computing import remembered
-from icssl.tabular.cells import is_missing
+from icssl.tabular.cells import exact_number, is_missing
 from icssl.tabular.files import LabelTable, default_output, read_table, write_table
 
 MOST_BYTES = 8 * 2**20
@@ -264,8 +264,8 @@ def _like(example: Any, label: str) -> Any:
         return label.lower() == "true"
     if isinstance(example, (int, float, np.integer, np.floating)):
         try:
-            return float(label)
-        except ValueError as error:
+            return exact_number(label)
+        except ArithmeticError as error:  # that Decimal raises
             raise ValueError(
                 f"labels of this column are whole numbers, got {label!r}."
             ) from error

@@ -12,10 +12,13 @@ from numpy import ndarray
 
 _SECOND = np.timedelta64(1, "s")
 _DAY = 86_400.0  # seconds
+_DIGITS = 300  # of whole numbers: what has more is infinite, or nearly, as a float
+# Mean lengths, for spans that no other unit divides.
+_CALENDAR = {"M": 365.2425 / 12 * _DAY, "Y": 365.2425 * _DAY}
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a cell is None, NaN, NaT or ``pd.NA``.
+    """Whether a cell is None, NaN, NaT, ``pd.NA`` or ``np.ma.masked``.
 
     Examples
     --------
@@ -27,7 +30,8 @@ def is_missing(cell: Any) -> bool:
     if isinstance(cell, (np.datetime64, np.timedelta64)):
         return bool(np.isnat(cell))
     # By their names, since pandas may not be installed.
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
+    names = ("NAType", "NaTType", "MaskedConstant")
+    return cell is None or type(cell).__name__ in names
 
 
 def as_number(cell: Any) -> float | None:
@@ -37,7 +41,9 @@ def as_number(cell: Any) -> float | None:
     """
     if is_missing(cell):
         return float("nan")
-    if isinstance(cell, (Real, np.bool_, Decimal)):
+    # np.timedelta64 is a Real too, and none that float() takes.
+    times = (np.datetime64, np.timedelta64)
+    if isinstance(cell, (Real, np.bool_, Decimal)) and not isinstance(cell, times):
         try:
             return float(cell)
         except OverflowError:
@@ -66,6 +72,10 @@ def as_numbers(cells: ndarray) -> ndarray | None:
             return cells.astype(np.float64)
     if kind in "mM":
         since = cells - np.datetime64(0, "s") if kind == "M" else cells
+        unit, count = np.datetime_data(since.dtype)
+        if unit in _CALENDAR:
+            spans = since / np.array(1, dtype=since.dtype)
+            return spans * (count * _CALENDAR[unit])
         return since / _SECOND  # NaT becomes NaN
     if kind != "O":
         return None
@@ -86,3 +96,17 @@ def as_texts(cells: Iterable[Any]) -> list[str | None]:
 def _text(cell: Any) -> str:
     whole = isinstance(cell, (float, np.floating)) and float(cell).is_integer()
     return str(int(cell) if whole else cell)
+
+
+def exact_number(text: str) -> int | float:
+    """Return the number that a text says: whole ones with all their digits.
+
+    Examples
+    --------
+    >>> [exact_number(text) for text in ("9007199254740993", "2.0", "0.5", "1e400")]
+    [9007199254740993, 2, 0.5, inf]
+    """
+    number = Decimal(text.strip())
+    # An int of 10**(10**9) would fill the memory.
+    huge = not number.is_finite() or number.adjusted() > _DIGITS
+    return float(number) if huge or number != number.to_integral_value() else int(number)

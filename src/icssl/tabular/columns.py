@@ -14,6 +14,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from icssl.tabular.cells import as_numbers, as_texts
+from icssl.tabular.containers import plain_table
 
 MOST_CATEGORIES = 50
 """Columns that a column of categories becomes at most."""
@@ -110,6 +111,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         """Names and number of columns checked; a data frame, a 2-d array or CSR."""
+        X = plain_table(X)
         if isinstance(X, (list, tuple)):
             cells = np.asarray(X)
             # A text would make texts of all numbers.
@@ -245,7 +247,10 @@ def _columns(table: Any) -> Sequence[ndarray | _Labels]:
         return [column.to_numpy() for column in table.get_columns()]
     columns = (table.iloc[:, j] for j in range(table.shape[1]))
     return [
-        _Labels(column) if str(column.dtype) == "category" else column.to_numpy()
+        # As objects, since categories of large whole numbers would become floats.
+        _Labels(column.astype(object))
+        if str(column.dtype) == "category"
+        else column.to_numpy()
         for column in columns
     ]
 

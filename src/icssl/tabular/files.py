@@ -1,8 +1,10 @@
 """Tables with labels, from a file and back: CSV, Parquet and NPZ."""
 
 import csv
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -12,9 +14,16 @@ from numpy import ndarray
 
 from icssl.errors import did_you_mean, reason_of
 from icssl.files import replacing
+from icssl.tabular.cells import exact_number
+from icssl.tabular.containers import plain_column
 
 SUFFIXES = (".csv", ".parquet", ".npz")
 _SEPARATORS = ";\t|,"
+_NUMBER = re.compile(
+    r"[-+]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:e[-+]?[0-9]+)?|[-+]?inf(?:inity)?",
+    re.IGNORECASE,
+)
+_TRUTH = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +38,8 @@ class LabelTable:
         What the classifier reads.
     target : array-like of length n
         A label a row; -1, None, NaN or an empty text where there is none.
-    kept : data frame or dict of arrays
-        What is written back, cell for cell as it was read.
+    kept : data frame of texts, table of Arrow or dict of arrays
+        What is written back, cell for cell as it was read: of CSV, Parquet and NPZ.
     separator : str
         Of a CSV file.
     truth : ndarray, optional
@@ -43,6 +52,16 @@ class LabelTable:
     kept: Any
     separator: str = ","
     truth: ndarray | None = None
+
+    def shown_cell(self, row: int, column: int) -> str:
+        """Return a cell of the features, as it stands in the file where that is known."""
+        features, kept = self.features, self.kept
+        if not hasattr(features, "iloc"):
+            return str(features[row, column])
+        name = str(features.columns[column])
+        if hasattr(kept, "column_names"):
+            return str(kept.column(name)[row].as_py())
+        return str((features if not hasattr(kept, "iloc") else kept)[name].iloc[row])
 
 
 def read_table(
@@ -72,22 +91,39 @@ def read_table(
         raise ValueError(f"{path} is empty.")
     if path.suffix == ".npz":
         return _read_npz(path, target, drop)
-    frame = _read_csv(path, separator) if path.suffix == ".csv" else _read_parquet(path)
-    kept = _read_text(path, separator) if path.suffix == ".csv" else frame
-    return frame_table(path, frame, target, drop=drop, kept=kept, separator=separator)
+    if path.suffix == ".parquet":
+        table = _read_parquet(path)
+        return frame_table(
+            path, table.to_pandas(), target, partial(arrow_labels, [table]), table, drop
+        )
+    frame, texts = _read_csv(path, separator, target), _read_text(path, separator)
+    labels = partial(_text_labels, frame)
+    return frame_table(path, frame, target, labels, texts, drop, separator)
 
 
 def frame_table(
     path: Path,
     frame: Any,
     target: str,
-    *,
-    drop: Sequence[str] = (),
+    read_labels: Callable[[str], ndarray],
     kept: Any = None,
+    drop: Sequence[str] = (),
     separator: str = ",",
 ) -> LabelTable:
-    """A data frame as a table with labels; errors name the ``path`` it was read from."""
-    kept = frame if kept is None else kept
+    """A data frame as a table with labels; errors name the ``path`` it was read from.
+
+    Parameters
+    ----------
+    path : Path
+    frame : data frame
+    target : str
+        Name of the column with the labels.
+    read_labels : callable
+        Gives the cells of a column by its name, from where they are exact: the data frame
+        has floats where some of a column's whole numbers are missing.
+    kept, drop, separator
+        As in :class:`LabelTable` and :func:`read_table`.
+    """
     names = [str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis=1)
     hint = _other_separator(names, separator) if path.suffix == ".csv" else ""
@@ -96,8 +132,34 @@ def frame_table(
         raise ValueError(f"{path} has a header and no rows.")
     features = _with_times(frame.drop(columns=[target, *drop]))
     _check_features(path, features.shape[1], target)
-    cells = _without_blanks(frame[target].to_numpy(dtype=object))
+    cells = _without_blanks(read_labels(target))
     return LabelTable(str(path), features, cells, kept, separator)
+
+
+def _text_labels(frame: Any, name: str) -> ndarray:
+    """Return a column of texts as truth values or numbers, if all of it are such."""
+    cells = _without_blanks(frame[name].to_numpy(dtype=object))
+    present = np.array([isinstance(cell, str) for cell in cells])
+    texts = cells[present]
+    if all(_NUMBER.fullmatch(text.strip()) for text in texts):
+        cells[present] = [exact_number(text) for text in texts]
+    elif all(text.lower() in _TRUTH for text in texts):
+        cells[present] = [_TRUTH[text.lower()] for text in texts]
+    return cells
+
+
+def arrow_labels(tables: Sequence[Any], name: str) -> ndarray:
+    """Return cells of a column over some tables of Arrow, whole numbers with all digits."""
+    from pyarrow import types
+
+    columns = [table.column(name) for table in tables]
+    # Floats keep their type, which says how exact they are.
+    return np.concatenate(
+        [
+            column.to_numpy() if types.is_floating(column.type) else plain_column(column)
+            for column in columns
+        ]
+    )
 
 
 def default_output(path: Path) -> Path:
@@ -129,18 +191,29 @@ def check_new(path: Path, source: Path | None, *, force: bool) -> None:
 def write_table(table: LabelTable, columns: Mapping[str, ndarray], path: Path) -> None:
     """The rows as they were, with columns more; the file is whole or not there."""
     kept = table.kept
-    named = {_free_name(name, list(kept)): values for name, values in columns.items()}
+    taken = kept.column_names if hasattr(kept, "column_names") else list(kept)
+    named = {_free_name(name, taken): values for name, values in columns.items()}
     with replacing(path) as unfinished:
         if path.suffix == ".npz":
             arrays: dict[str, Any] = {name: _plain(v) for name, v in named.items()}
             with unfinished.open("wb") as file:
                 np.savez(file, **kept, **arrays)
         elif path.suffix == ".parquet":
-            kept.assign(**named).to_parquet(unfinished)
+            _write_parquet(kept, named, unfinished)
         else:
             kept.assign(**named).to_csv(
                 unfinished, index=False, sep=table.separator, float_format="%.6g"
             )
+
+
+def _write_parquet(kept: Any, named: Mapping[str, ndarray], path: Path) -> None:
+    """Write a table of Arrow, of which every column stays what it was, and columns more."""
+    import pyarrow as pa
+    from pyarrow.parquet import write_table as write
+
+    for name, values in named.items():
+        kept = kept.append_column(name, pa.array(values))
+    write(kept, path)
 
 
 def _free_name(name: str, taken: Sequence[Any]) -> str:
@@ -185,13 +258,21 @@ def _pandas(path: Path) -> Any:
     return pd
 
 
-def _read_csv(path: Path, separator: str) -> Any:
-    """Cells as what they look like; empty ones, NA, NaN and null are missing."""
+def _read_csv(path: Path, separator: str, target: str) -> Any:
+    """Cells as what they look like; empty ones, NA, NaN and null are missing.
+
+    The target stays text: pandas makes floats of whole numbers where a cell is missing.
+    """
     pd = _pandas(path)
     _check_csv(path, separator)
     try:
         return pd.read_csv(
-            path, sep=separator, encoding="utf-8-sig", index_col=False, low_memory=False
+            path,
+            sep=separator,
+            encoding="utf-8-sig",
+            index_col=False,
+            low_memory=False,
+            dtype={target: str},
         )
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as .csv: {reason_of(error)}.") from error
@@ -247,9 +328,11 @@ def _other_separator(header: Sequence[str], separator: str) -> str:
 
 
 def _read_parquet(path: Path) -> Any:
-    pd = _pandas(path)
+    _pandas(path)
+    from pyarrow.parquet import read_table as read
+
     try:
-        return pd.read_parquet(path)
+        return read(path)
     except (ValueError, OSError) as error:
         raise ValueError(
             f"{path} cannot be read as .parquet, perhaps it is cut short: "
@@ -284,6 +367,8 @@ def _read_npz(path: Path, target: str, drop: Sequence[str]) -> LabelTable:
 
 def _without_blanks(cells: ndarray) -> ndarray:
     """None where there is nothing but blanks."""
+    if cells.dtype.kind != "O":
+        return cells
     filled = cells.copy()
     filled[[isinstance(cell, str) and not cell.strip() for cell in cells]] = None
     return filled

@@ -1,6 +1,6 @@
 """Parquet of any size, a file or a folder of files, in pieces that fit the memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from numpy import ndarray
 
 from icssl.errors import reason_of
 from icssl.tabular.files import check_names
+from icssl.tabular.targets import blank_texts
 
 LEAST_ROWS = 2**10
 """Of a piece, unless a table has fewer."""
@@ -157,7 +158,7 @@ def are_labels(cells: Any) -> Bool[ndarray, " n"]:
 
     What :func:`icssl.tabular.read_targets` says of a table, for any number of rows.
     """
-    from pyarrow import compute, scalar, types
+    from pyarrow import array, compute, scalar, types
 
     if types.is_dictionary(cells.type):
         cells = cells.cast(cells.type.value_type)
@@ -165,15 +166,18 @@ def are_labels(cells: Any) -> Bool[ndarray, " n"]:
     kind, blank = cells.type, None
     if types.is_signed_integer(kind) or types.is_floating(kind):
         blank = compute.equal(cells, scalar(-1, kind))
-    elif types.is_string(kind) or types.is_large_string(kind):
-        texts = compute.utf8_trim_whitespace(cells)
-        blank, minus_one = compute.equal(texts, ""), compute.equal(texts, "-1")
-        number = compute.match_substring_regex(texts, r"^[-+]?[0-9]*[.]?[0-9]+$")
-        if not compute.any(compute.and_not(number, minus_one)).as_py():
-            blank = compute.or_(blank, minus_one)
+    elif any(is_kind(kind) for is_kind in _text_kinds(types)):
+        no_label = blank_texts(compute.unique(cells).to_pylist())
+        blank = compute.is_in(cells, value_set=array(sorted(no_label), kind))
     if blank is not None:
         absent = compute.or_(absent, compute.fill_null(blank, True))
     return ~absent.to_numpy()
+
+
+def _text_kinds(types: Any) -> tuple[Callable[[Any], bool], ...]:
+    """Return what tells texts and bytes of Arrow from other types."""
+    texts = (types.is_string, types.is_large_string)
+    return (*texts, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
 
 
 @contextmanager

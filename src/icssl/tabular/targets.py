@@ -1,7 +1,9 @@
 """Targets of which some are missing: classes, and codes with -1 for unlabelled rows."""
 
+import math
 import re
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,20 +11,23 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from sklearn.utils.validation import column_or_1d
 
-from icssl.tabular.cells import as_number, is_missing
+from icssl.tabular.cells import is_missing
+from icssl.tabular.containers import plain_column
 
-_EXACT = 2.0**53  # whole numbers up to here are exact in float64
 _NUMBER = re.compile(r"[-+]?[0-9]*[.]?[0-9]+")
 
 
 def read_targets(y: Any) -> tuple[ndarray, Int[ndarray, " n"]]:
     """Classes, sorted, and the class of every row as its place among them, or -1.
 
-    A row is unlabelled where ``y`` is -1, None, NaN or ``pd.NA``. Among texts it also is
-    where it is empty, or the text "-1", which NumPy makes of the number, unless another
-    text is a number: then "-1" is a class. Labels are
-    whole numbers (as floats too), texts or booleans, all of one kind; at least two
-    different ones are needed.
+    A row is unlabelled where ``y`` is -1, None, NaN, ``pd.NA`` or masked. Among texts it
+    also is where it is empty, or the text "-1", which NumPy makes of the number, unless
+    another text is a number: then "-1" is a class. The same holds for bytes. Labels are
+    whole numbers, texts, bytes or booleans, all of one kind; at least two different ones
+    are needed.
+
+    Whole numbers keep all digits: they must fit in 64 bits, and floats among them must be
+    so small that their type holds every whole number up to them (2^53 for float64).
 
     Examples
     --------
@@ -42,14 +47,10 @@ def read_targets(y: Any) -> tuple[ndarray, Int[ndarray, " n"]]:
 
 
 def _cells(y: Any) -> ndarray:
-    """One cell a row, as it was given: texts stay texts and numbers numbers."""
+    """Return one cell per row, exactly as it was given."""
     if y is None:
         raise ValueError("fit requires y to be passed, but the target y is None.")
-    if hasattr(y, "to_numpy"):
-        y = y.to_numpy()  # keeps pd.NA and booleans, which np.asarray makes floats
-    elif isinstance(y, (list, tuple)) and np.asarray(y).dtype.kind in "US":
-        y = np.asarray(y, dtype=object)  # else None and NaN become texts
-    return column_or_1d(y, warn=True)
+    return column_or_1d(plain_column(y), warn=True)
 
 
 def _minus_one(cells: ndarray) -> Bool[ndarray, " n"]:
@@ -60,19 +61,23 @@ def _minus_one(cells: ndarray) -> Bool[ndarray, " n"]:
 
 def _missing(cells: ndarray) -> Bool[ndarray, " n"]:
     if cells.dtype.kind in "OmMUS":
-        blank = _blank_texts(cells)
-        text = [isinstance(cell, str) and cell in blank for cell in cells]
+        blank = blank_texts(cells)
+        text = [isinstance(cell, (str, bytes)) and cell in blank for cell in cells]
         return np.array([is_missing(cell) for cell in cells], bool) | np.array(text, bool)
     return np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(len(cells), bool)
 
 
-def _blank_texts(cells: ndarray) -> set[Any]:
-    """Texts that are no label, among these."""
-    texts = {cell for cell in cells if isinstance(cell, str)}
-    empty = {text for text in texts if not text.strip()}
-    minus_one = {text for text in texts if text.strip() == "-1"}
-    numbers = any(_NUMBER.fullmatch(text.strip()) for text in texts - minus_one)
-    return empty if numbers else empty | minus_one
+def blank_texts(cells: Iterable[Any]) -> set[str | bytes]:
+    """Return those texts, and bytes, among the cells that are no label."""
+    stripped = {cell: _stripped(cell) for cell in cells if isinstance(cell, (str, bytes))}
+    numbers = any(text != "-1" and _NUMBER.fullmatch(text) for text in stripped.values())
+    blank = {""} if numbers else {"", "-1"}
+    return {cell for cell, text in stripped.items() if text in blank}
+
+
+def _stripped(cell: str | bytes) -> str:
+    text = cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell
+    return text.strip()
 
 
 def _kind(cell: Any) -> str:
@@ -81,7 +86,7 @@ def _kind(cell: Any) -> str:
     if isinstance(cell, (int, float, np.integer, np.floating)):
         return "numbers"
     if isinstance(cell, (str, bytes)):
-        return "texts"
+        return "texts" if isinstance(cell, str) else "bytes"
     return type(cell).__name__
 
 
@@ -94,30 +99,59 @@ def _labels(cells: ndarray) -> ndarray:
             f"Unknown label type: labels are {' and '.join(kinds)}; give one kind only."
         )
     if kinds == ["numbers"]:
-        return _whole(cells)
+        return _whole_numbers(cells)
     if kinds == ["booleans"]:
         return cells.astype(bool)
-    if kinds and kinds != ["texts"]:
+    if kinds and kinds[0] not in ("texts", "bytes"):
         raise ValueError(
             f"Unknown label type: {kinds[0]}; labels are whole numbers, texts or booleans."
         )
     return cells
 
 
-def _whole(cells: ndarray) -> ndarray:
+def _whole_numbers(cells: ndarray) -> ndarray:
+    """Return labels as int64 or uint64, or refuse them where these cannot hold them."""
     if cells.dtype.kind in "iu":
         return cells
-    numbers = np.array([as_number(cell) for cell in cells])
-    if np.isinf(numbers).any():
-        row = int(np.isinf(numbers).argmax())
-        raise ValueError(f"Input y contains infinity: {cells[row]} is no label.")
-    broken = numbers != np.floor(numbers)
-    if broken.any():
+    places: Any = slice(None)
+    if cells.dtype.kind == "f":
+        cells, places = np.unique(cells, return_inverse=True)
+    numbers = [_whole_number(cell) for cell in cells]
+    least, most = min(numbers), max(numbers)
+    for dtype in (np.int64, np.uint64):
+        if np.iinfo(dtype).min <= least and most <= np.iinfo(dtype).max:
+            return np.array(numbers, dtype=dtype)[places]
+    raise ValueError(
+        f"labels are whole numbers from {_shown(least)} to {_shown(most)}, and no integer "
+        "type of 64 bits holds both: give labels as texts."
+    )
+
+
+def _whole_number(cell: Any) -> int:
+    """Return a label as an int, if it is certain which one was meant."""
+    if isinstance(cell, (int, np.integer)):
+        return int(cell)
+    if math.isinf(cell):
+        raise ValueError(f"Input y contains infinity: {cell} is no label.")
+    if not cell.is_integer():
         raise ValueError(
-            f"Unknown label type: continuous. {cells[broken.argmax()]} is no whole number; "
-            "labels are whole numbers, texts or booleans."
+            f"Unknown label type: continuous. {cell} is no whole number; labels are whole "
+            "numbers, texts or booleans."
         )
-    return numbers.astype(np.int64) if np.abs(numbers).max() <= _EXACT else numbers
+    info = np.finfo(type(cell))
+    # From here on the type skips whole numbers: two labels may have become one float.
+    if abs(cell) >= 2.0 ** (info.nmant + 1):
+        raise ValueError(
+            f"label {cell} is a {info.dtype} of 2^{info.nmant + 1} or more, where floats "
+            "skip whole numbers and two labels can become one: give labels as integers or "
+            "as texts."
+        )
+    return int(cell)
+
+
+def _shown(number: int) -> str:
+    """Return a number as a text that is not too long for a message."""
+    return str(number) if abs(number) < 10**40 else f"about 2^{number.bit_length()}"
 
 
 def _check_classes(classes: ndarray, minus_one: Bool[ndarray, " n"]) -> None:
