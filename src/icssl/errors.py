@@ -4,6 +4,10 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
+class DamagedFileError(ValueError):
+    """A file is not as icssl wrote it; the message names it and says what to do."""
+
+
 def check_choice(name: str, given: object, allowed: Iterable[str], also: str = "") -> None:
     """Raise ``ValueError`` unless ``given`` is one of ``allowed``.
 
