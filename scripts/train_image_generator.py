@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from safetensors.torch import save_file
 from torch import nn
 
-from icssl.data.fashion import LATENT, FashionDecoder
+from icssl.data.fashion import KIND, LATENT, FashionDecoder
+from icssl.files import write_tensors
 
 EPOCHS, BATCH, LEARNING_RATE, SEED = 150, 512, 2e-3, 0
 # More than one: samples of the prior then fall where images were encoded.
@@ -131,7 +131,8 @@ def main():
         name: value.half().cpu().contiguous()
         for name, value in decoder.state_dict().items()
     }
-    save_file(half, options.output)
+    header = {"latent": LATENT, "width": decoder.width}
+    write_tensors(options.output, half, KIND, header)
     draw_samples(decoder, images, options.output.with_suffix(".png"), device)
     print(f"{options.output}: {options.output.stat().st_size / 1e6:.2f} MB")
 

@@ -14,6 +14,7 @@ ROOT = Path(icssl.__file__).parent
 LAYERS = [
     "errors",
     "files",
+    "lines",
     "engine",
     "chunks",
     "memory",

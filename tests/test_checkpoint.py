@@ -17,6 +17,7 @@ from icssl import BaselineConfig, ModelConfig, __version__
 from icssl.files import read_tensors, write_tensors
 from icssl.model.registry import build_model, config_to_dict
 from icssl.training.checkpoint import (
+    KIND,
     configs_of_checkpoint,
     load_checkpoint,
     models_of_checkpoint,
@@ -27,6 +28,7 @@ from icssl.training.checkpoint import (
 from icssl.training.group import Group
 from icssl.training.loop import train
 from icssl.training.optimiser import AdamState
+from icssl.weights import KIND as MODEL_KIND
 from icssl.weights import load_model, save_model
 
 N = 20
@@ -173,8 +175,10 @@ def test_weights_that_do_not_fit_their_configuration(tmp_path):
     path = tmp_path / "model.safetensors"
     save_model(build_model(ModelConfig(k=4)), path)
     header = {"model": config_to_dict(ModelConfig(k=5))}
-    write_tensors(path, load_file(path), "icssl-model", header)
-    with pytest.raises(ValueError, match="does not fit its own configuration"):
+    write_tensors(path, load_file(path), MODEL_KIND, header)
+    with pytest.raises(
+        ValueError, match=r"model\.safetensors holds what this version .*Error.* loading"
+    ):
         load_model(path)
 
 
@@ -196,9 +200,9 @@ def test_another_run_is_refused_with_the_fields_that_differ(tmp_path):
 def test_a_checkpoint_from_before_a_field_was_added_can_be_resumed(tmp_path):
     configs = checkpoint_in(tmp_path)
     path = tmp_path / "checkpoint.safetensors"
-    tensors, header = read_tensors(path, "icssl-checkpoint")
+    tensors, header = read_tensors(path, KIND)
     del header["configs"][0]["data"]["train_classes"]
-    write_tensors(path, tensors, "icssl-checkpoint", header)
+    write_tensors(path, tensors, KIND, header)
     assert load_checkpoint(tmp_path, configs, "cpu")[0] == 3
     data = replace(configs[0].data, train_classes=2)
     with pytest.raises(ValueError, match="train_classes: 6 in the checkpoint, 2 given"):

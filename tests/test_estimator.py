@@ -35,6 +35,7 @@ from icssl import ICSSLClassifier, choice, estimator
 from icssl.choice import MODELS
 from icssl.context.model import ContextConfig, ContextModel
 from icssl.files import write_tensors
+from icssl.weights import KIND as MODEL_KIND
 from icssl.weights import released
 from icssl.weights.released import load_context_model, save_context_model, weights_id
 
@@ -680,7 +681,7 @@ def test_a_file_of_weights_is_read_once_and_a_given_graph_is_named(weights, monk
     assert read == [weights, weights]
 
 
-def rewritten(path, kind=released.FORMAT, **changes):
+def rewritten(path, kind=released.KIND, **changes):
     """The file with another header, or other tensors."""
     model = load_context_model(path)
     header = {"model": vars(model.config), "version": "9", **changes.pop("header", {})}
@@ -701,8 +702,8 @@ SPOILED = {
     "empty": lambda path: path.write_bytes(b""),
     "a text": lambda path: path.write_text("weights\n"),
     "a pickle": lambda path: torch.save({"a": 1}, path),
-    "a torn header": lambda path: save_file({}, path, {released.FORMAT: '{"model": '}),
-    "another kind": lambda path: rewritten(path, kind="icssl-model"),
+    "a torn header": lambda path: save_file({}, path, {released.KIND.name: '{"model": '}),
+    "another kind": lambda path: rewritten(path, kind=MODEL_KIND),
     "a field more": lambda path: rewritten(path, header={"model": {"layers": 3}}),
     "no model": lambda path: rewritten(path, header={"model": None}),
     "another width": lambda path: rewritten(path, header={"model": {"width": 9}}),

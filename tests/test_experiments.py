@@ -27,9 +27,11 @@ from icssl.evaluation.evaluate import evaluate
 from icssl.evaluation.methods import ModelMethod
 from icssl.evaluation.metrics import METRIC_NAMES, accuracy, separation_score
 from icssl.experiments import probes, runner
+from icssl.experiments.batches import AT_ONCE, batches_of
 from icssl.experiments.probes import EIG, Alignment, Mechanism
 from icssl.experiments.render import Picture, Table, save_picture, write_page
-from icssl.experiments.runner import Training, batches_of, run_missing, train_batch
+from icssl.experiments.runner import Training, run_missing, train_batch
+from icssl.experiments.runs import read_runs
 from icssl.experiments.spec import Scores, Spec, accuracies_of
 from icssl.experiments.store import Store
 from icssl.training.config import TrainConfig
@@ -97,8 +99,10 @@ def test_a_line_torn_anywhere_is_dropped_and_later_rows_are_whole(store):
 
 @pytest.mark.parametrize("broken", ['{"key":"b","va', "[1]", '{"value":1}', "", "3"])
 def test_a_broken_line_in_the_middle_is_named(store, broken):
-    store.path.parent.mkdir()
-    store.path.write_text(f'{{"key":"a"}}\n{broken}\n{{"key":"c"}}\n')
+    for name in "ac":
+        store.append({"key": name})
+    first, last = store.path.read_text().splitlines()
+    store.path.write_text(f"{first}\n{broken}\n{last}\n")
     with pytest.raises(ValueError, match=r"rows\.jsonl, line 2, is no row"):
         Store(store.path)
 
@@ -211,8 +215,8 @@ def test_equal_specs_share_a_key():
 
 def test_keys_are_those_of_another_process():
     code = "from test_experiments import specs; print(*(spec.key for spec in specs()))"
-    tests = str(Path(__file__).parent)
-    environment = {**os.environ, "PYTHONHASHSEED": "12", "PYTHONPATH": tests}
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = {**os.environ, "PYTHONHASHSEED": "12", "PYTHONPATH": path}
     printed = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -278,7 +282,7 @@ def test_models_trained_at_once_give_the_rows_of_models_trained_alone(
     store, tmp_path, monkeypatch
 ):
     run_missing(specs(), store)
-    monkeypatch.setitem(runner.AT_ONCE, "cpu", 8)
+    monkeypatch.setitem(AT_ONCE, "cpu", 8)
     calls = counted_training(monkeypatch)
     together = Store(tmp_path / "together.jsonl")
     run_missing(specs(), together)
@@ -292,7 +296,7 @@ def test_models_trained_at_once_give_the_rows_of_models_trained_alone(
 
 @pytest.mark.parametrize("at_once", [1, 2, 8])
 def test_every_spec_is_run_once_and_after_its_models(monkeypatch, at_once):
-    monkeypatch.setitem(runner.AT_ONCE, "cpu", at_once)
+    monkeypatch.setitem(AT_ONCE, "cpu", at_once)
     wide = toy_config("orig_icl", "steps=5", "data.sources=product")  # of another shape
     given = [*specs(), Scores("orig_icl", SPHERE, 3, (wide, OTHER))]
     batches = batches_of([*given, *specs()], "cpu")
@@ -401,7 +405,7 @@ def test_every_run_that_adds_rows_says_how_long_it_took(store):
     run_missing(specs()[-2:], store)
     run_missing(specs()[-2:], store)  # nothing to do, nothing to say
     run_missing(specs()[-3:], store)
-    lines = [json.loads(line) for line in runner.runs_file(store).read_text().splitlines()]
+    lines = read_runs(store)
     assert [line["rows"] for line in lines] == [2, 1]
     assert all(line["seconds"] > 0 and line["device"] for line in lines)
 
@@ -413,7 +417,7 @@ def test_a_model_that_does_not_stay_finite_costs_its_own_rows_alone(store, monke
     wanted = [
         Scores("transformer", SPHERE, 3, (config,), **FEW) for config in (ruined, SECOND)
     ]
-    monkeypatch.setitem(runner.AT_ONCE, "cpu", 2)
+    monkeypatch.setitem(AT_ONCE, "cpu", 2)
     assert len(batches_of(wanted, "cpu")) == 1
     with pytest.warns(RuntimeWarning, match="not finite"):
         assert run_missing(wanted, store) == 1
@@ -471,7 +475,7 @@ def test_a_row_says_where_it_comes_from(store):
     run_missing(specs(), store)
     for spec in specs():
         row = store[spec.key]
-        assert row["spec"] == spec.describe()
+        assert row["spec"] == json.loads(json.dumps(spec.describe()))
         assert row["torch"] == torch.__version__
         assert row["device"].endswith("CPU")
         assert row["seconds"] >= 0

@@ -26,7 +26,8 @@ from icssl.classify_pieces import _note_beginning, drawn_rows, label_pieces
 from icssl.cli import app
 from icssl.engine import RETRIES, ray_cluster, start_here
 from icssl.experiments import spread
-from icssl.experiments.runner import run_missing, runs_file
+from icssl.experiments.runner import run_missing
+from icssl.experiments.runs import read_runs
 from icssl.experiments.spec import Scores
 from icssl.experiments.spread import FailedSpecsError, run_on_ray
 from icssl.experiments.store import Store
@@ -270,7 +271,7 @@ def test_rows_are_those_of_one_process_though_workers_are_killed(cluster, store,
     assert {progress.total for progress in told} == {len(own) + 1}
     assert [p.done for p in told] == sorted(p.done for p in told)
     assert told[-1].seconds_left is not None
-    assert '"device": "Ray cluster, machines: 1, CPUs: 2' in runs_file(store).read_text()
+    assert read_runs(store)[-1]["device"].startswith("Ray cluster, machines: 1, CPUs: 2")
     assert run_on_ray([notes, *own], Store(store.path), cluster) == 0
 
 

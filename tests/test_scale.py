@@ -231,7 +231,8 @@ def test_a_method_that_fails_leaves_a_row_with_its_error(tmp_path):
 
 def test_what_failed_is_tried_again(tmp_path):
     store, wanted = Store(tmp_path / "rows.jsonl"), [trial(rows=40, labels=1)]
-    store.append({"key": wanted[0].key, "spec": {}, "error": "MemoryError: for now"})
+    failed = {"key": wanted[0].key, "spec": wanted[0].describe()}
+    store.append({**failed, "error": "MemoryError: for now"})
     assert missing_of(wanted, store) == wanted
     told = []
     run_missing(wanted, store, lambda trial, row: told.append(row))

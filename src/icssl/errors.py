@@ -2,6 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import cast
+
+
+class DamagedFileError(ValueError):
+    """A file is not as icssl wrote it; the message names it and says what to do."""
 
 
 def check_choice(name: str, given: object, allowed: Iterable[str], also: str = "") -> None:
@@ -52,6 +57,15 @@ def check_at_least(name: str, given: float, least: float) -> None:
     """Raise ``ValueError`` unless ``given >= least``."""
     if not given >= least:
         raise ValueError(f"{name} must be at least {least}, got {given!r}.")
+
+
+def check_whole(name: str, given: object, least: int, most: int) -> None:
+    """Raise ``ValueError`` unless ``given`` is a whole number in these bounds."""
+    is_whole = isinstance(given, int) and not isinstance(given, bool)
+    if not (is_whole and least <= cast("int", given) <= most):
+        raise ValueError(
+            f"{name} must be a whole number from {least} to {most}, got {given!r}."
+        )
 
 
 def check_positive(name: str, given: float) -> None:

@@ -22,7 +22,7 @@ from icssl.model.config import ModelConfig
 from icssl.model.exporting import while_exporting
 from icssl.model.registry import AnyConfig, AnyModel, config_to_dict
 from icssl.weights import load_model
-from icssl.weights.released import FORMAT as CONTEXT_FORMAT
+from icssl.weights.released import KIND as CONTEXT_KIND
 
 OPSET = 20
 LEAST_OPSET = 18  # what torch translates to; it only converts upwards
@@ -268,7 +268,7 @@ def model_to_export(path: Path) -> AnyModel:
 
 def _is_context_model(path: Path) -> bool:
     try:
-        read_tensors(path, CONTEXT_FORMAT)
+        read_tensors(path, CONTEXT_KIND)
     except ValueError:
         return False
     return True

@@ -1,16 +1,40 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and tensors in files that have a digest."""
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from icssl.errors import DamagedFileError, reason_of
+
+if sys.platform != "win32":
+    import fcntl
+
+DIGEST = "digest"
+# What a header that makes no sense can raise on its way to a model.
+_NONSENSE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    StopIteration,
+    TypeError,
+    ValueError,
+)
 
 
 def cache_folder() -> Path:
@@ -22,48 +46,189 @@ def cache_folder() -> Path:
 def replacing(path: Path) -> Iterator[Path]:
     """Write to a temporary file beside ``path``; it takes its place when all went well.
 
-    After an error, or a kill at any moment, ``path`` is as it was before.
+    After an error, or a kill at any moment, ``path`` is as it was before. What a kill
+    leaves is deleted by the next call for the same path.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{uuid4().hex}{path.suffix}")
-    unfinished.touch()
+    _delete_abandoned(path)
+    unfinished, held = _locked_file(path)
     mode = unfinished.stat().st_mode
     try:
-        yield unfinished
-        unfinished.chmod(mode)  # some writers let nobody else read what they wrote
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(path)
+        with _naming(path, unfinished):
+            yield unfinished
+            unfinished.chmod(mode)  # some writers let nobody else read what they wrote
+            sync(unfinished)
+            if sys.platform == "win32":
+                held.close()  # there, nobody may move a file that is open
+            unfinished.replace(path)
     finally:
+        held.close()
         unfinished.unlink(missing_ok=True)
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], kind: str, header: Any) -> None:
-    """Tensors with a header of plain values, as safetensors; ``kind`` tells files apart."""
+def sync(path: Path) -> None:
+    """Return when all of a file is on the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _locked_file(path: Path) -> tuple[Path, FileIO]:
+    """Make a temporary file, which is locked while this process lives and it is open."""
+    while True:
+        unfinished = path.with_name(f".{path.name}.{uuid4().hex}{path.suffix}")
+        held = FileIO(unfinished, "x+")
+        if sys.platform != "win32":
+            with suppress(OSError):  # some network disks have no locks
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if unfinished.exists():
+            return unfinished, held
+        held.close()  # another process thought it abandoned before it was locked
+
+
+def _delete_abandoned(path: Path) -> None:
+    """Delete temporary files for ``path`` whose process was killed.
+
+    A process holds a lock on its own: the operating system lets go of it when the process
+    ends. Windows deletes no file that is open.
+    """
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}{re.escape(path.suffix)}")
+    for left in path.parent.iterdir():
+        if name.fullmatch(left.name):
+            with suppress(OSError), FileIO(left) as file:
+                if sys.platform == "win32":
+                    file.close()
+                else:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink()
+
+
+@contextmanager
+def _naming(path: Path, unfinished: Path) -> Iterator[None]:
+    """Give errors of the system the name of the file that a person asked for."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename not in (None, str(unfinished)):
+            raise
+        reason = (error.strerror or reason_of(error)).lower()
+        raise OSError(f"{path} could not be written: {reason}.") from error
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of file with tensors.
+
+    Parameters
+    ----------
+    name : str
+        Under which its header is kept, so that kinds can be told apart.
+    made_by : str
+        What a person runs to make such a file anew, for messages.
+    """
+
+    name: str
+    made_by: str
+
+    @property
+    def remedy(self) -> str:
+        """The end of a message about a file that cannot be used."""
+        return f"take a whole copy of it, or make it anew with {self.made_by}"
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], kind: FileKind, header: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write tensors with a header of plain values, as safetensors.
+
+    Returns the header as it was written: with a digest of itself and of the tensors.
+    """
     kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # One key: safetensors keeps several in no fixed order, and equal states equal bytes.
+    stamped = {**header, DIGEST: digest_of(kept, kind, header)}
     with replacing(path) as unfinished:
         try:
-            save_file(kept, unfinished, {kind: json.dumps(header)})
+            # One key: safetensors keeps several in no fixed order, and equal states must
+            # be equal bytes.
+            save_file(kept, unfinished, {kind.name: json.dumps(stamped)})
         except SafetensorError as error:  # a full disk, say
-            raise OSError(f"{path} could not be written: {error}.") from error
+            raise OSError(str(error)) from error
+    return stamped
 
 
-def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], Any]:
-    """What :func:`write_tensors` wrote; another file, or a torn one, is refused by name."""
+def read_tensors(path: Path, kind: FileKind) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and header of a file that :func:`write_tensors` wrote.
+
+    Another file, or one that is torn, damaged or edited, is refused by its name.
+    """
     if path.is_dir():
-        raise ValueError(f"{path} is no {kind} file but a folder.")
+        raise ValueError(f"{path} is no {kind.name} file but a folder.")
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
     try:
         with safe_open(path, "pt") as file:
-            header = (file.metadata() or {}).get(kind)
+            text = (file.metadata() or {}).get(kind.name)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is no {kind} file, or a torn one: {error}.") from error
-    if header is None:
-        raise ValueError(f"{path} is no {kind} file: its header does not say so.")
+    except (SafetensorError, *_NONSENSE) as error:
+        raise DamagedFileError(
+            f"{path} is no {kind.name} file, or a torn one ({reason_of(error)}): "
+            f"{kind.remedy}."
+        ) from error
+    if text is None:
+        raise DamagedFileError(
+            f"{path} is no {kind.name} file: its header does not say so."
+        )
     try:
-        return tensors, json.loads(header)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: its header is torn: {error}.") from error
+        header = dict(json.loads(text))
+        found = header.pop(DIGEST, None)
+        wanted = digest_of(tensors, kind, header)
+    except _NONSENSE as error:
+        raise DamagedFileError(
+            f"{path} is damaged (its header is torn: {reason_of(error)}): {kind.remedy}."
+        ) from error
+    if found is None:
+        raise DamagedFileError(
+            f"{path} has no digest, as files of icssl now do: {kind.remedy}."
+        )
+    if found != wanted:
+        raise DamagedFileError(
+            f"{path} is damaged (its digest is not that of what it holds): {kind.remedy}."
+        )
+    return tensors, header
+
+
+def digest_of(
+    tensors: Mapping[str, Tensor],
+    kind: FileKind | None = None,
+    header: Mapping[str, Any] | None = None,
+) -> str:
+    """Return a hash of tensors with their names, types and shapes, and of a header."""
+    about = [kind.name if kind else "", header or {}]
+    digest = hashlib.sha256(json.dumps(about).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        shape = [name, str(tensor.dtype), list(tensor.shape)]
+        digest.update(json.dumps(shape).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@contextmanager
+def making_sense(path: Path, kind: FileKind) -> Iterator[None]:
+    """Turn errors about what a header says into one that names the file.
+
+    The digest of the file is right, so that another version of icssl wrote it.
+    """
+    try:
+        yield
+    except _NONSENSE as error:
+        reason = reason_of(error).splitlines() or [type(error).__name__]
+        raise DamagedFileError(
+            f"{path} holds what this version of icssl does not understand ({reason[0]}): "
+            f"{kind.remedy}."
+        ) from error
+
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Raise ``ValueError`` for weights that are not finite numbers."""
+    for name, tensor in tensors.items():
+        if not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name} holds numbers that are not finite")

@@ -16,7 +16,7 @@ from rich.progress import (
 )
 
 from icssl.cli.bench_scale import scale
-from icssl.cli.common import Log, check_folder, counts, names, user_errors
+from icssl.cli.common import Log, check_folder, counts, file_errors, names, user_errors
 
 bench = typer.Typer(help="Benchmarks.", no_args_is_help=True)
 bench.command()(scale)
@@ -82,11 +82,13 @@ def real(
     everything = [trial for own in trials.values() for trial in own]
     everything.sort(key=lambda trial: trial.draw)  # both halves, as far as time allows
     limits = {"workers": workers or max(1, (os.cpu_count() or 2) - 1), "minutes": minutes}
-    added = _run(console, everything, store, data, limits)
+    with file_errors():
+        added = _run(console, everything, store, data, limits)
     there = sum(trial.key in store for trial in everything)
     console.print(f"{added} rows added, {there} of {len(everything)} are there.")
     if draw:
-        _draw(console, trials, store, output)
+        with file_errors():
+            _draw(console, trials, store, output)
     if there < len(everything):
         console.print("Run the same command again to go on.")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from icssl.cli.common import check_folder, counts, user_errors
+from icssl.cli.common import check_folder, counts, file_errors, user_errors
 
 
 def scale(
@@ -75,12 +75,13 @@ def scale(
             numbers = f"{row['seconds']:.2f} s, {row['megabytes']:,} MB"
             console.print(f"{trial}: {numbers}, accuracy {row['accuracy']:.3f}")
 
-    try:
-        run_missing(trials, store, told)
-    except KeyboardInterrupt:
-        console.print("Interrupted: rows so far are stored. The same command goes on.")
-        raise typer.Exit(130) from None
-    _draw(console, store, output)
+    with file_errors():
+        try:
+            run_missing(trials, store, told)
+        except KeyboardInterrupt:
+            console.print("Interrupted: rows so far are stored. The same command goes on.")
+            raise typer.Exit(130) from None
+        _draw(console, store, output)
 
 
 def _draw(console: Console, store: Any, folder: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from icssl.errors import DamagedFileError
+
 _SILENCE = 20.0  # seconds between lines where there is no terminal
 
 
@@ -76,7 +78,7 @@ def user_errors() -> Iterator[Callable[[], None]]:
     """What a person can mend is a message and exit code 2, not a traceback.
 
     Gives a function to call when all that a person gave was read and checked: an error
-    after that is one of ours, and shows where it is.
+    after that is one of ours, and shows where it is, unless it is of :func:`file_errors`.
     """
     checked = False
 
@@ -85,11 +87,24 @@ def user_errors() -> Iterator[Callable[[], None]]:
         checked = True
 
     try:
-        yield all_checked
+        with file_errors(lambda: checked):
+            yield all_checked
     except (ValueError, ImportError, OSError) as error:
         if checked:
             raise
         raise typer.BadParameter(_message(error)) from error
+
+
+@contextmanager
+def file_errors(begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Say in words what stops work that has begun: a full disk, or a damaged file."""
+    try:
+        yield
+    except (OSError, DamagedFileError) as error:
+        if not begun():
+            raise
+        typer.echo(f"Stopped: {_message(error)}", err=True)
+        raise typer.Exit(1) from error
 
 
 def _message(error: Exception) -> str:

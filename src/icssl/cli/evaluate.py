@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from icssl.cli.common import check_file, number, user_errors
+from icssl.cli.common import check_file, file_errors, number, user_errors
 
 
 def _list(wanted: bool) -> bool:
@@ -129,15 +129,17 @@ def evaluate(
             progress=lambda text: status.update(f"{text} ..."),
         )
     _print_tables(console, found, list(ready), budgets, metric)
-    if rows is not None:
-        with replacing(rows) as unfinished:
-            unfinished.write_text("".join(json.dumps(r.to_dict()) + "\n" for r in found))
-        console.print(f"Rows: {rows}")
-    if plot is not None:
-        from icssl.plots import draw_label_curves
+    with file_errors():
+        if rows is not None:
+            with replacing(rows) as unfinished:
+                lines = [json.dumps(row.to_dict()) + "\n" for row in found]
+                unfinished.write_text("".join(lines))
+            console.print(f"Rows: {rows}")
+        if plot is not None:
+            from icssl.plots import draw_label_curves
 
-        draw_label_curves([row.to_dict() for row in found], metric, plot)
-        console.print(f"Picture: {plot}")
+            draw_label_curves([row.to_dict() for row in found], metric, plot)
+            console.print(f"Picture: {plot}")
 
 
 def _prepared(

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from icssl.cli.common import Log, check_file, check_folder, user_errors
+from icssl.cli.common import Log, check_file, check_folder, file_errors, user_errors
 from icssl.cli.engines import Address, Engine, GPUsPerTask
 
 _PROFILE = typer.Option(help="quick: minutes on two cores. full: the paper's sizes.")
@@ -80,13 +80,14 @@ def reproduce(
         console.print(PROFILES[profile].note)
         with console.status("..."):
             specs = all_specs(names, PROFILES[profile])
-        before = len(store)
-        failures = _run(console, partial(run, specs, store))
+        with file_errors():
+            failures = _run(console, partial(run, specs, store))
     missing = sum(spec.key not in store for spec in specs)
     there = f"{len(specs) - missing} of {len(specs)} are there."
-    console.print(f"{len(store) - before} rows added, {there}")
+    console.print(f"{store.added} rows added, {there}")
     if draw:
-        _draw(console, names, PROFILES[profile], store, folder)
+        with file_errors():
+            _draw(console, names, PROFILES[profile], store, folder)
     for failure in failures:
         console.print(failure, markup=False, highlight=False)
     if missing:

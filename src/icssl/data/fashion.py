@@ -9,9 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from jaxtyping import Float
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from icssl.files import FileKind, making_sense, read_tensors
+
+KIND = FileKind("icssl-image-generator", "scripts/train_image_generator.py")
 LATENT = 16
 WIDTH = 96
 WEIGHTS = "fashion-generator.safetensors"
@@ -48,7 +50,7 @@ def load_fashion_decoder() -> FashionDecoder:
     """The decoder with its shipped weights, ready for use."""
     decoder = FashionDecoder()
     path = Path(str(files("icssl.weights").joinpath(WEIGHTS)))
-    decoder.load_state_dict(
-        {name: value.float() for name, value in load_file(path).items()}
-    )
+    tensors, _ = read_tensors(path, KIND)
+    with making_sense(path, KIND):
+        decoder.load_state_dict({name: value.float() for name, value in tensors.items()})
     return decoder.eval().requires_grad_(False)

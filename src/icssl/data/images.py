@@ -5,6 +5,7 @@ of its latents. Manifolds are made once, into a folder with a file for each, so 
 interrupted run goes on where it stopped; :class:`ImageSpec` then draws episodes from it.
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from icssl.data.fashion import LATENT, load_fashion_decoder
 from icssl.data.ground_truth import ground_truth
 from icssl.data.labels import PLACEMENTS, choose_labelled, label_count
 from icssl.episode import Episode
-from icssl.errors import check_choice
+from icssl.errors import DamagedFileError, check_choice
 from icssl.files import replacing
 from icssl.random import generator_for
 
@@ -268,15 +269,26 @@ class ImageSpec:
 
     def _read(self, index: int) -> UInt8[ndarray, "100 32 32"]:
         path = manifold_path(self.folder, index)
-        if self.make and not path.exists():
-            make_image_manifold(FashionGenerator(), self.folder, index)
-        try:
-            frames = np.load(path)
-        except (ValueError, OSError, EOFError) as error:
-            raise ValueError(f"{path} cannot be read as a manifold: {error}.") from error
-        if frames.shape != (FRAMES, SIDE, SIDE) or frames.dtype != np.uint8:
-            raise ValueError(
-                f"{path} must hold {FRAMES} pictures of {SIDE} x {SIDE} bytes, got "
-                f"{frames.dtype} of shape {frames.shape}."
-            )
-        return frames
+        if not self.make:
+            return _load_frames(path)
+        if path.exists():
+            try:
+                return _load_frames(path)
+            except DamagedFileError as error:
+                warnings.warn(f"{error} Making it again.", RuntimeWarning, stacklevel=2)
+        make_image_manifold(FashionGenerator(), self.folder, index)
+        return _load_frames(path)
+
+
+def _load_frames(path: Path) -> UInt8[ndarray, "100 32 32"]:
+    try:
+        with path.open("rb") as file:
+            frames = np.load(file)
+    except (ValueError, OSError, EOFError, SyntaxError) as error:
+        raise DamagedFileError(f"{path} cannot be read as a manifold: {error}.") from error
+    if frames.shape != (FRAMES, SIDE, SIDE) or frames.dtype != np.uint8:
+        raise DamagedFileError(
+            f"{path} must hold {FRAMES} pictures of {SIDE} x {SIDE} bytes, got "
+            f"{frames.dtype} of shape {frames.shape}."
+        )
+    return frames

@@ -1,6 +1,7 @@
 """Episodes without end, and finite sets of them."""
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
@@ -12,10 +13,11 @@ from torch import Generator
 
 from icssl.data.labels import choose_labelled
 from icssl.episode import Episode
-from icssl.files import read_tensors, write_tensors
+from icssl.errors import DamagedFileError
+from icssl.files import FileKind, making_sense, read_tensors, write_tensors
 from icssl.random import generator_for
 
-FORMAT = "icssl-episodes"
+KIND = FileKind("icssl-episodes", "icssl sample")
 
 _CHUNK = 64  # episodes made at once; part of what a seed means
 
@@ -206,7 +208,8 @@ def cached_dataset(source: Source, size: int, path: Path, *, seed: int = 0) -> E
     """:func:`make_dataset`, kept in a file and read back when it is the same one.
 
     The file is moved to its place when it is whole, and says what it holds: one that is
-    torn, or was made from another source, size or seed, is made anew.
+    damaged, which a warning says, or was made from another source, size or seed, is made
+    anew.
     """
     wanted = {"source": describe(source), "size": size, "seed": seed}
     try:
@@ -214,8 +217,10 @@ def cached_dataset(source: Source, size: int, path: Path, *, seed: int = 0) -> E
         # Through JSON and back, as the file has been: tuples are lists there.
         if made_from == json.loads(json.dumps(wanted)):
             return episodes
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
         pass
+    except DamagedFileError as error:
+        warnings.warn(f"{error} Making it again.", RuntimeWarning, stacklevel=2)
     episodes = make_dataset(source, size, seed=seed)
     save_episodes(episodes, path, made_from=wanted)
     return episodes
@@ -224,13 +229,14 @@ def cached_dataset(source: Source, size: int, path: Path, *, seed: int = 0) -> E
 def save_episodes(episodes: Episode, path: Path, *, made_from: Any = None) -> None:
     """Write episodes as safetensors, with what they were made from. All or nothing."""
     about = {"made_from": made_from, "n_classes": episodes.n_classes}
-    write_tensors(path, episodes.tensors(), FORMAT, about)
+    write_tensors(path, episodes.tensors(), KIND, about)
 
 
 def load_episodes(path: Path) -> tuple[Episode, Any]:
     """Episodes of a file, checked, and what they were made from."""
-    tensors, about = read_tensors(path, FORMAT)
-    return Episode(**tensors, n_classes=about["n_classes"]), about["made_from"]
+    tensors, about = read_tensors(path, KIND)
+    with making_sense(path, KIND):
+        return Episode(**tensors, n_classes=about["n_classes"]), about["made_from"]
 
 
 def describe(source: Any) -> Any:

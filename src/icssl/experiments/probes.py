@@ -15,7 +15,8 @@ from icssl.evaluation.alignment import ALIGNMENTS
 from icssl.evaluation.mechanism import eigenmap_angles
 from icssl.evaluation.methods import ModelMethod
 from icssl.evaluation.metrics import accuracy, interval, separation_score
-from icssl.experiments.spec import TEST_SEED, key_of, training_values, trainings_values
+from icssl.experiments.spec import TEST_SEED, training_values, trainings_values
+from icssl.experiments.store import key_of
 from icssl.model.config import ModelConfig
 from icssl.model.head import GradientDescentHead
 from icssl.model.registry import AnyModel

@@ -1,11 +1,8 @@
 """Run what is missing: models of one architecture are trained at once, then measured."""
 
-import json
 import math
 import os
-import platform
 import signal
-import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,18 +18,18 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from icssl import __version__
-from icssl.data.sources import DataConfig
 from icssl.data.stream import EpisodeStream
 from icssl.episode import Episode
+from icssl.experiments.batches import Batch, batches_of, families_of, keys_to_claim
+from icssl.experiments.claims import Claims, run_shared
+from icssl.experiments.runs import made_with, record_run
 from icssl.experiments.spec import Spec
 from icssl.experiments.store import Store
 from icssl.model.registry import AnyModel
 from icssl.training.config import TrainConfig
-from icssl.training.group import SHARED, Group, stacked
+from icssl.training.group import Group, stacked
 from icssl.training.loop import NonFiniteLossError, train
 
-AT_ONCE = {"cpu": 1, "cuda": 48}  # models; more do not train faster
 Row = dict[str, Any]
 HELD_OUT = 256  # episodes, at most, on which the end of training is judged
 LATE = 0.8  # of the steps: where the slope of the held-out loss is taken from
@@ -64,27 +61,6 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Models to train at once, and the specs that can be measured when they are trained."""
-
-    configs: tuple[TrainConfig, ...]
-    specs: tuple[Spec, ...]
-
-    @property
-    def cost(self) -> float:
-        """About how long it takes, in a unit of its own, for the time that is left."""
-        trained = sum(config.steps * config.batch for config in self.configs)
-        return trained / 50_000 + len(self.specs) * (0.1 if self.configs else 1)
-
-    def __str__(self) -> str:
-        if not self.configs:
-            return ", ".join(spec.title for spec in self.specs)
-        first = next(iter(self.specs), None)
-        of = f", {first.title}" if first else ""
-        return f"training {len(self.configs)} models{of}"
-
-
-@dataclass(frozen=True)
 class Progress:
     """Where a suite stands: rows stored of those missing, what is being done, seconds."""
 
@@ -106,7 +82,9 @@ def run_missing(
     """Run every spec whose row is not in the store, and return how many rows were added.
 
     Rows are stored one by one, so that a run that was stopped goes on where it was. How
-    long it took, and on what, is added to :func:`runs_file`.
+    long it took, and on what, is added to :func:`icssl.experiments.runs.runs_file`. Several
+    processes may run the same specs into one file: each is run by one of them, and what a
+    process that was killed had begun is run by another.
 
     Parameters
     ----------
@@ -124,37 +102,35 @@ def run_missing(
     """
     missing = [s for s in dict.fromkeys(specs) if s.key not in store]
     workers = _idle_cores(device) if workers is None else workers
-    beside = [s for s in missing if workers and not s.trainings]
-    batches = batches_of([s for s in missing if s not in set(beside)], device)
-    before = len(store)
-    clock = Clock(minutes, len(missing), sum(batch.cost for batch in batches), report)
-    with (
-        noted(store, made_with(device)),
-        _beside(beside if clock.has_time() else [], workers, store) as pending,
-    ):
-        _run_batches(batches, store, device, clock, pending)
+    clock = Clock(minutes, len(missing), 0.0, report)
+    if not missing or not clock.has_time():
+        return 0
+    before = store.added
+    with store.claims() as claims, record_run(store, made_with(device)):
+
+        def run(specs: Sequence[Spec]) -> set[str]:
+            return _run_free(specs, store, claims, device, workers, clock)
+
+        run_shared(missing, claims, lambda s: s.key in store, run, clock.may_wait)
+    return store.added - before
+
+
+def _run_free(
+    specs: Sequence[Spec],
+    store: Store,
+    claims: Claims,
+    device: str,
+    workers: int,
+    clock: "Clock",
+) -> set[str]:
+    """Run what no other process runs, and return the keys of what was begun."""
+    beside = [s for s in specs if workers and not s.trainings]
+    batches = batches_of([s for s in specs if s not in set(beside)], device)
+    clock.work += sum(batch.cost for batch in batches)
+    with _beside(beside, workers, store) as pending:
+        begun = _run_batches(batches, store, claims, device, clock, pending)
         _await(pending, store, clock)
-    return len(store) - before
-
-
-@contextmanager
-def noted(store: Store, made: dict[str, str]) -> Iterator[None]:
-    """How long a run took that added rows, also one that was interrupted, and on what."""
-    before, began = len(store), time.perf_counter()
-    try:
-        yield
-    finally:
-        added = len(store) - before
-        if added:
-            seconds = round(time.perf_counter() - began, 3)
-            line = {"rows": added, "seconds": seconds, **made}
-            with runs_file(store).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-
-
-def runs_file(store: Store) -> Path:
-    """Beside the rows: a line for every run that added some."""
-    return store.path.with_name("runs.jsonl")
+    return begun
 
 
 @dataclass
@@ -175,6 +151,12 @@ class Clock:
         """Whether more may be started."""
         return self.minutes is None or self._passed() <= 60 * self.minutes
 
+    def may_wait(self) -> bool:
+        """Whether there is time to wait for another process, which a person is told."""
+        if self.has_time():
+            self.tell("another process runs the rest")
+        return self.has_time()
+
     def tell(self, doing: str) -> None:
         """Report how far it is, and what is being done."""
         passed = self._passed()
@@ -188,26 +170,40 @@ class Clock:
 def _run_batches(
     batches: Sequence[Batch],
     store: Store,
+    claims: Claims,
     device: str,
     clock: Clock,
-    pending: set[Future[Row]],
-) -> None:
+    pending: set[Future[bool]],
+) -> set[str]:
+    """Run batches in turn, without what other processes run; the keys that were claimed."""
     trained: dict[TrainConfig, Training] = {}
+    families = families_of([spec for batch in batches for spec in batch.specs])
+    mine: set[str] = set()
     for number, batch in enumerate(batches):
         if not clock.has_time():
             break
-        clock.tell(str(batch))
-        trained |= train_finite(batch.configs, device)
-        for spec in batch.specs:
+        mine |= claims.take(keys_to_claim(batch, families) - mine)
+        later = [
+            s
+            for rest in batches[number:]
+            for s in rest.specs
+            if s.key in mine and s.key not in store
+        ]
+        needed = {config for spec in later for config in spec.trainings}
+        configs = tuple(config for config in batch.configs if config in needed)
+        own = tuple(spec for spec in batch.specs if spec in later)
+        if configs or own:
+            clock.tell(str(Batch(configs, own)))
+            trained |= train_finite(configs, device)
+        for spec in own:
             if all(config in trained for config in spec.trainings):
                 store.append(row_of(spec, [trained[c] for c in spec.trainings], device))
                 clock.done += 1
-            clock.done += _store_finished(pending, store)
-        later = {
-            c for rest in batches[number + 1 :] for s in rest.specs for c in s.trainings
-        }
-        trained = {config: kept for config, kept in trained.items() if config in later}
+            clock.done += _count_finished(pending, store)
+        needed = {c for s in later if s not in own for c in s.trainings}
+        trained = {config: kept for config, kept in trained.items() if config in needed}
         clock.spent += batch.cost
+    return mine
 
 
 def _idle_cores(device: str) -> int:
@@ -218,19 +214,34 @@ def _idle_cores(device: str) -> int:
 @contextmanager
 def _beside(
     specs: Sequence[Spec], workers: int, store: Store
-) -> Iterator[set[Future[Row]]]:
-    """Classical methods in processes of their own; what was begun at the end is stored."""
+) -> Iterator[set[Future[bool]]]:
+    """Classical methods in processes of their own, which store their rows themselves."""
     if not specs:
         yield set()
         return
     context = get_context("spawn")  # a fork of a process that uses CUDA or threads hangs
     pool = ProcessPoolExecutor(workers, context, initializer=_as_worker)
-    pending = {pool.submit(row_of, spec, (), "cpu") for spec in specs}
+    pending = {pool.submit(_run_in_worker, spec, store.path) for spec in specs}
     try:
         yield pending
     finally:
         pool.shutdown(cancel_futures=True)
-        _store_finished(pending, store)
+        _count_finished(pending, store)
+
+
+def _run_in_worker(spec: Spec, path: Path) -> bool:
+    """Measure and store a spec, unless another process does or did; whether it was done."""
+    store = _store_at(path)
+    with store.claims() as claims:
+        if not claims.take([spec.key]) or spec.key in store:
+            return False
+        store.append(row_of(spec, (), "cpu"))
+        return True
+
+
+@cache
+def _store_at(path: Path) -> Store:
+    return Store(path)  # once in a process: later only what was added is read
 
 
 def _as_worker() -> None:
@@ -242,52 +253,22 @@ def _as_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _store_finished(pending: set[Future[Row]], store: Store) -> int:
-    """Store the rows that are ready, and return how many; an error in one is raised."""
+def _count_finished(pending: set[Future[bool]], store: Store) -> int:
+    """Take note of rows that workers stored, and return how many; an error is raised."""
     ready = {future for future in pending if future.done() and not future.cancelled()}
     pending -= ready
-    for future in ready:
-        store.append(future.result())
-    return len(ready)
+    stored = sum(future.result() for future in ready)
+    store.added += stored
+    store.refresh()
+    return stored
 
 
-def _await(pending: set[Future[Row]], store: Store, clock: Clock) -> None:
-    """Store the rest as they come, while there is time."""
+def _await(pending: set[Future[bool]], store: Store, clock: Clock) -> None:
+    """Wait for the workers while there is time."""
     while pending and clock.has_time():
         clock.tell("classical methods")
         wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
-        clock.done += _store_finished(pending, store)
-
-
-def batches_of(specs: Sequence[Spec], device: str) -> list[Batch]:
-    """Trainings that can share a run, with every spec in the batch that completes it."""
-    alike: dict[str, list[TrainConfig]] = {}
-    for config in dict.fromkeys(c for spec in specs for c in spec.trainings):
-        alike.setdefault(_architecture(config), []).append(config)
-    at_once = AT_ONCE["cuda" if device.startswith("cuda") else "cpu"]
-    groups = [
-        tuple(configs[i : i + at_once])
-        for configs in alike.values()
-        for i in range(0, len(configs), at_once)
-    ]
-    place = {config: i for i, group in enumerate(groups) for config in group}
-    ready: dict[int, list[Spec]] = {}
-    for spec in dict.fromkeys(specs):
-        if spec.trainings:
-            ready.setdefault(max(place[c] for c in spec.trainings), []).append(spec)
-    batches = [Batch(group, tuple(ready.get(i, ()))) for i, group in enumerate(groups)]
-    return [*batches, *(Batch((), (s,)) for s in dict.fromkeys(specs) if not s.trainings)]
-
-
-def _architecture(config: TrainConfig) -> str:
-    """What models trained at once must agree in, the shape of episodes included."""
-    shape = _shape(replace(config.data, sources=config.data.sources[:1], episodes=0))
-    return repr([*(getattr(config, name) for name in SHARED), shape])
-
-
-@cache
-def _shape(data: DataConfig) -> tuple[int, ...]:
-    return tuple(data.build().draw(1, generator=torch.Generator()).x.shape)
+        clock.done += _count_finished(pending, store)
 
 
 def train_finite(
@@ -378,34 +359,3 @@ def row_of(spec: Spec, trained: Sequence[Training], device: str) -> Row:
         row["undertrained"] = any(t.undertrained for t in trained)
     row["seconds"] = round(time.perf_counter() - began, 3)
     return row | made_with(device if trained else "cpu")
-
-
-@cache
-def made_with(device: str) -> dict[str, str]:
-    """Hardware and versions, for a person who wonders about a number."""
-    cuda = device.startswith("cuda")
-    name = torch.cuda.get_device_name() if cuda else f"{platform.machine()} CPU"
-    return {
-        "device": name,
-        "torch": torch.__version__,
-        "version": __version__,
-        "commit": commit(),
-    }
-
-
-@cache
-def commit() -> str:
-    """The commit of the code where it lies in a checkout, "dirty" if it was changed.
-
-    ``ICSSL_COMMIT`` says it for a copy without its history.
-    """
-    if "ICSSL_COMMIT" in os.environ:
-        return os.environ["ICSSL_COMMIT"]
-    here = Path(__file__).parent
-    asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"]
-    try:
-        return subprocess.run(
-            asked, capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

@@ -1,7 +1,5 @@
 """``Scores``: a method on test episodes at one label budget, and the key of its row."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
@@ -16,6 +14,7 @@ from icssl.data.sources import DataConfig
 from icssl.evaluation.evaluate import Row, evaluate
 from icssl.evaluation.methods import ModelMethod, methods_named, needed_truth
 from icssl.evaluation.metrics import interval
+from icssl.experiments.store import key_of
 from icssl.model.registry import AnyModel
 from icssl.training.config import TrainConfig
 
@@ -161,12 +160,6 @@ def trainings_values(configs: Sequence[TrainConfig]) -> list[dict[str, Any]]:
     for config in configs:
         seeds.setdefault(replace(config, seed=0), []).append(config.seed)
     return [{**training_values(c), "seed": listed} for c, listed in seeds.items()]
-
-
-def key_of(values: Any) -> str:
-    """A short hash of plain values."""
-    text = json.dumps(values, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _rounded(metrics: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:

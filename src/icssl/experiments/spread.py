@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from icssl.engine import RETRIES, inside, machines_text
+from icssl.experiments.batches import Batch, batches_of
+from icssl.experiments.claims import run_shared
 from icssl.experiments.runner import (
-    Batch,
     Clock,
     Progress,
     Row,
     Training,
-    batches_of,
-    made_with,
-    noted,
     row_of,
     train_finite,
 )
+from icssl.experiments.runs import made_with, record_run
 from icssl.experiments.spec import Spec
 from icssl.experiments.store import Store
 from icssl.training.config import TrainConfig
@@ -91,16 +90,26 @@ def run_on_ray(
     clock = Clock(minutes, len(missing), 0.0, report)
     if not missing or not clock.has_time():
         return 0
-    before = len(store)
+    before = store.added
     deadline = math.inf if minutes is None else time.time() + 60 * minutes
-    with noted(store, made_with("cpu") | {"device": machines_text(ray)}):
-        job = _Job(device, deadline, str(Path.cwd()))
-        tasks = _submit(ray, batches_of(missing, device), job, gpus_per_task)
-        clock.work = sum(task.cost for task in tasks.values())
-        failures = _collect(ray, tasks, store, clock)
+    job = _Job(device, deadline, str(Path.cwd()))
+    failures: list[tuple[str, Exception]] = []
+    about = made_with("cpu") | {"device": machines_text(ray)}
+    with store.claims() as claims, record_run(store, about):
+
+        def run(specs: Sequence[Spec]) -> set[str]:
+            # All that is free at once, since the cluster knows what it can share.
+            mine = claims.take([spec.key for spec in specs])
+            free = [s for s in specs if s.key in mine and s.key not in store]
+            tasks = _submit(ray, batches_of(free, device), job, gpus_per_task)
+            clock.work += sum(task.cost for task in tasks.values())
+            failures.extend(_collect(ray, tasks, store, clock))
+            return mine
+
+        run_shared(missing, claims, lambda s: s.key in store, run, clock.may_wait)
     if failures:
         raise FailedSpecsError(failures)
-    return len(store) - before
+    return store.added - before
 
 
 @dataclass(frozen=True)

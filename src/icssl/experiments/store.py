@@ -1,20 +1,29 @@
 """``Store``: rows in a file of JSON lines, found by the hash of their spec."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from icssl.files import replacing
+from icssl.experiments.claims import Claims
+from icssl.lines import START, append_line, not_a_row, read_lines
+
+Row = dict[str, Any]
 
 
 class Store:
-    """Append-only rows; a line that was torn by a kill is dropped.
+    """Append-only rows, which several processes may add to at the same time.
 
     Parameters
     ----------
     path : Path
         The file, which need not exist yet.
+
+    Attributes
+    ----------
+    added : int
+        Rows that were appended here; others may come from other processes.
 
     Examples
     --------
@@ -27,50 +36,60 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._rows: dict[str, dict[str, Any]] = {}
-        self._torn = False
-        if path.exists():
-            self._read()
+        self.added = 0
+        self._rows: dict[str, Row] = {}
+        self._place = START
+        self.refresh()
 
-    def _read(self) -> None:
-        text = self.path.read_text(encoding="utf-8")
-        lines = text.splitlines()
-        self._torn = bool(lines) and not text.endswith("\n")  # if only by its last byte
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-                self._rows[row["key"]] = row
-            except (json.JSONDecodeError, TypeError, KeyError) as error:
-                if number < len(lines):
-                    raise ValueError(
-                        f"{self.path}, line {number}, is no row: {error}. Only the last "
-                        "line can be torn by a kill; delete this one to go on."
-                    ) from error
-                self._torn = True
+    def refresh(self) -> None:
+        """Read what was appended since, by this process or another one."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size < self._place.offset:  # somebody took lines out
+            self._rows, self._place = {}, START
+        if not size:
+            return
+        before = self._place.lines
+        rows, self._place = read_lines(self.path, self._place)
+        for number, row in enumerate(rows, before + 1):
+            if fault := _fault_of_key(row):
+                raise not_a_row(self.path, number, fault)
+            self._rows[row["key"]] = row
 
-    def append(self, row: dict[str, Any]) -> None:
+    def append(self, row: Row) -> None:
         """Add a row, which is on the disk when this returns."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self._torn:  # what is left of a line would spoil the next one
-            self._rewrite()
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, separators=(",", ":")) + "\n")
-        self._rows[row["key"]] = row
+        if fault := _fault_of_key(row):
+            raise ValueError(f"{self.path} takes no row like this: {fault}.")
+        append_line(self.path, row)
+        self.added += 1
+        self.refresh()
 
-    def _rewrite(self) -> None:
-        whole = [json.dumps(row, separators=(",", ":")) + "\n" for row in self]
-        with replacing(self.path) as unfinished:
-            unfinished.write_text("".join(whole), encoding="utf-8")
-        self._torn = False
+    def claims(self) -> Claims:
+        """Return what says, while it is entered, which rows this process is working on."""
+        return Claims(self.path, self.refresh)
 
     def __contains__(self, key: str) -> bool:
         return key in self._rows
 
-    def __getitem__(self, key: str) -> dict[str, Any]:
+    def __getitem__(self, key: str) -> Row:
         return self._rows[key]
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Row]:
         return iter(self._rows.values())
 
     def __len__(self) -> int:
         return len(self._rows)
+
+
+def _fault_of_key(row: Row) -> str:
+    """Say what is wrong with the key of a row; nothing if it is that of its spec."""
+    key = row.get("key")
+    wanted = key_of(row["spec"]) if "spec" in row else key
+    if isinstance(key, str) and key == wanted:
+        return ""
+    return f"its key is {key!r}, and that of its spec {wanted!r}"
+
+
+def key_of(values: Any) -> str:
+    """Return a short hash of plain values."""
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

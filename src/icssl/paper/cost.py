@@ -1,11 +1,10 @@
 """Where rows come from, and how long the runs took that made them."""
 
-import json
 from collections import Counter
 from typing import Any
 
 from icssl.experiments.render import Table
-from icssl.experiments.runner import runs_file
+from icssl.experiments.runs import read_runs
 from icssl.experiments.store import Store
 from icssl.paper.profiles import Profile
 from icssl.paper.registry import ARTEFACTS, all_specs
@@ -22,7 +21,7 @@ def provenance(profile: Profile, store: Store) -> str:
     wanted = len(all_specs(ARTEFACTS, profile))
     text = f"{len(rows)} of {wanted} rows: {origins or 'none yet'}."
     seconds: Counter[str] = Counter()
-    for run in _runs(store):
+    for run in read_runs(store):
         seconds[run["device"]] += run["seconds"]
     parts = [f"{total / 60:.1f} minutes on {name}" for name, total in seconds.items()]
     return f"{text} Wall time: {', '.join(parts)}." if parts else text
@@ -30,7 +29,7 @@ def provenance(profile: Profile, store: Store) -> str:
 
 def cost_text(profile: Profile, store: Store) -> str:
     """What the runs added up to, and what of it is not in these tables."""
-    runs, own = _runs(store), len(_own_rows(profile, store))
+    runs, own = read_runs(store), len(_own_rows(profile, store))
     if not runs:
         return "No run has noted its time."
     minutes = sum(run["seconds"] for run in runs) / 60
@@ -61,7 +60,7 @@ def cost_table(profile: Profile, store: Store) -> Table:
             run["version"],
             run["commit"],
         )
-        for run in _runs(store)
+        for run in read_runs(store)
     ]
     header = ("rows added", "minutes", "device of the models", "torch", "icssl", "commit")
     return Table("Runs", header, tuple(lines), (cost_text(profile, store),))
@@ -76,10 +75,3 @@ def cost_markdown(profile: Profile, store: Store) -> str:
 def _own_rows(profile: Profile, store: Store) -> list[dict[str, Any]]:
     keys = [spec.key for spec in all_specs(ARTEFACTS, profile)]
     return [store[key] for key in keys if key in store]
-
-
-def _runs(store: Store) -> list[dict[str, Any]]:
-    path = runs_file(store)
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

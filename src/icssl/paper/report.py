@@ -24,6 +24,7 @@ def write_report(
     profile: Profile, store: Store, folder: Path, claims: Path | None = None
 ) -> list[Path]:
     """Draw everything from rows; the pages written."""
+    cost = cost_markdown(profile, store)  # first, as it may find a damaged file
     items = {name: render(name, profile, store, folder) for name in ARTEFACTS}
     page = folder / "report.html"
     with replacing(page) as unfinished:
@@ -32,7 +33,7 @@ def write_report(
     pages = {folder / "claims.md": verdicts}
     if claims is not None:
         pages[claims] = verdicts
-    pages[folder / "cost.md"] = cost_markdown(profile, store)
+    pages[folder / "cost.md"] = cost
     for path, text in pages.items():
         with replacing(path) as unfinished:
             unfinished.write_text(text, encoding="utf-8")

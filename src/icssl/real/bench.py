@@ -1,12 +1,10 @@
 """Rows: one method on one context, each within a time limit, stored as they come."""
 
-import json
 import os
 import platform
 import signal
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,9 +22,10 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss
 from threadpoolctl import threadpool_limits
 
 from icssl import __version__
-from icssl.experiments.runner import Progress, commit, runs_file
-from icssl.experiments.spec import key_of
-from icssl.experiments.store import Store
+from icssl.experiments.claims import SharedQueue
+from icssl.experiments.runner import Progress
+from icssl.experiments.runs import commit, record_run
+from icssl.experiments.store import Store, key_of
 from icssl.real.peers import METHODS
 from icssl.real.suite import MOST_ROWS, Context, draw_context, fingerprint, read_set
 
@@ -200,28 +199,29 @@ def run_missing(
     report : callable, optional
         Is told after every row.
     """
-    missing = deque(trial for trial in trials if trial.key not in store)
-    began, before = time.monotonic(), len(store)
+    missing = [trial for trial in trials if trial.key not in store]
+    began, before = time.monotonic(), store.added
     end = began + 60 * minutes if minutes is not None else float("inf")
     if not missing or began >= end:
         return 0
-    lanes = [_Lane(folder) for _ in range(min(workers, len(missing)))]
-    total = len(missing)
-    try:
-        while (missing and time.monotonic() < end) or any(lane.trial for lane in lanes):
-            connection.wait([lane.pipe for lane in lanes], timeout=0.5)
+    with store.claims() as claims, record_run(store, _made_with(workers)):
+        queue = SharedQueue(missing, claims, lambda trial: trial.key in store)
+        lanes = [_Lane(folder) for _ in range(min(workers, len(missing)))]
+        try:
+            while (len(queue) and time.monotonic() < end) or any(x.trial for x in lanes):
+                connection.wait([lane.pipe for lane in lanes], timeout=0.5)
+                for lane in lanes:
+                    trial, row = lane.trial, lane.take(limit)
+                    if row is not None:
+                        store.append(row)
+                        claims.drop([row["key"]])
+                        report(Progress(store.added - before, len(missing), str(trial)))
+                    if lane.free and time.monotonic() < end:
+                        lane.give(queue.pop())
+        finally:
             for lane in lanes:
-                what, row = str(lane.trial), lane.take(limit)
-                if row is not None:
-                    store.append(row)
-                    report(Progress(len(store) - before, total, what))
-                if lane.free and missing and time.monotonic() < end:
-                    lane.give(missing.popleft())
-    finally:
-        for lane in lanes:
-            lane.close()
-        _log(store, len(store) - before, time.monotonic() - began, workers)
-    return len(store) - before
+                lane.close()
+    return store.added - before
 
 
 @dataclass
@@ -245,7 +245,9 @@ class _Lane:
         theirs.close()
         self.free = False
 
-    def give(self, trial: Trial) -> None:
+    def give(self, trial: Trial | None) -> None:
+        if trial is None:  # other processes measure all that is left
+            return
         self.pipe.send(trial)
         self.trial, self.free, self._since = trial, False, time.monotonic()
 
@@ -295,13 +297,9 @@ def _serve(pipe: Any, folder: Path) -> None:
         pipe.send(measure(trial, folder))
 
 
-def _log(store: Store, added: int, seconds: float, workers: int) -> None:
-    """How long it took, and on what, in a file beside the rows."""
-    if not added:
-        return
-    line = {
-        "rows": added,
-        "seconds": round(seconds, 1),
+def _made_with(workers: int) -> dict[str, Any]:
+    """Hardware and versions, for a person who wonders about a number."""
+    return {
         "workers": workers,
         "cores": os.cpu_count(),
         "processor": platform.machine(),
@@ -310,5 +308,3 @@ def _log(store: Store, added: int, seconds: float, workers: int) -> None:
         "version": __version__,
         "commit": commit(),
     }
-    with runs_file(store).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")

@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from sklearn.datasets import make_classification
 
-from icssl.experiments.runner import made_with
-from icssl.experiments.spec import key_of
-from icssl.experiments.store import Store
+from icssl.experiments.claims import SharedQueue
+from icssl.experiments.runs import made_with
+from icssl.experiments.store import Store, key_of
 from icssl.scale.methods import METHODS, known_settings
 from icssl.scale.process import apart, watched
 
@@ -24,6 +24,7 @@ COLUMNS, CLASSES = 20, 8
 MADE = "clusters"  # the table that is made here
 # Of a first fit, which loads what is needed: on a GPU as many as take the same kernels.
 _WARM_ROWS = {"cpu": 400, "cuda": 60_000}
+_GLANCE = 0.5  # seconds between two looks at what another process measures
 Row = dict[str, Any]
 
 
@@ -172,8 +173,23 @@ def missing_of(trials: Sequence[Trial], store: Store) -> list[Trial]:
 def run_missing(
     trials: Sequence[Trial], store: Store, report: Callable[[Trial, Row], None]
 ) -> None:
-    """Run what the store has not."""
-    for trial in missing_of(trials, store):
-        row = _row(trial)
-        store.append(row)
-        report(trial, row)
+    """Run what the store has not; several processes may, and each trial is run by one."""
+    missing = missing_of(trials, store)
+    if not missing:
+        return
+    failed = {t.key: store[t.key] for t in missing if t.key in store}
+
+    def is_done(trial: Trial) -> bool:
+        return trial.key in store and store[trial.key] is not failed.get(trial.key)
+
+    with store.claims() as claims:
+        queue = SharedQueue(missing, claims, is_done)
+        while len(queue):
+            trial = queue.pop()
+            if trial is None:
+                time.sleep(_GLANCE)
+                continue
+            row = _row(trial)
+            store.append(row)
+            claims.drop([trial.key])
+            report(trial, row)

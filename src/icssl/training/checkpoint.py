@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from icssl.files import read_tensors
+from torch import Tensor
+
+from icssl.errors import check_whole
+from icssl.files import FileKind, making_sense, read_tensors
 from icssl.model.registry import AnyModel
 from icssl.training.config import TrainConfig, config_from, differences
 from icssl.training.group import Group
 from icssl.training.optimiser import AdamState
-from icssl.weights import FORMAT as MODEL_FORMAT
+from icssl.weights import KIND as MODEL_KIND
 from icssl.weights import save_model, write_described
 
-FORMAT = "icssl-checkpoint"
+KIND = FileKind("icssl-checkpoint", "icssl train")
 NAME = "checkpoint.safetensors"
 
 
@@ -28,7 +31,7 @@ def save_checkpoint(
         "seeds": [config.seed for config in configs],
         "version": __version__,
     }
-    write_described(folder / NAME, state.tensors(), FORMAT, header)
+    write_described(folder / NAME, state.tensors(), KIND, header)
 
 
 def load_checkpoint(
@@ -40,10 +43,10 @@ def load_checkpoint(
     message says in which fields.
     """
     path = folder / NAME
-    tensors, header = read_tensors(path, FORMAT)
+    tensors, step, found = _read(path)
     given = [_as_json(config.to_dict()) for config in configs]
     # A field that is newer than the checkpoint has its default.
-    kept = [_as_json(config_from(values).to_dict()) for values in header["configs"]]
+    kept = [_as_json(config.to_dict()) for config in found]
     hint = f"To take what it holds: icssl train --resume --output {folder}"
     if len(kept) != len(given):
         raise ValueError(
@@ -51,35 +54,51 @@ def load_checkpoint(
         )
     lines = [d for old, new in zip(kept, given, strict=True) for d in differences(old, new)]
     if lines:
-        found = "; ".join(dict.fromkeys(lines))
-        raise ValueError(f"{path} is of another run: {found}. {hint}")
-    state = AdamState.fresh(tensors["weights"].to(device))
-    for name, tensor in state.tensors().items():
-        tensor.copy_(tensors[name])
-    return header["step"], state
+        listed = "; ".join(dict.fromkeys(lines))
+        raise ValueError(f"{path} is of another run: {listed}. {hint}")
+    with making_sense(path, KIND):
+        state = AdamState.fresh(Group(configs).fresh_weights().to(device))
+        for name, tensor in state.tensors().items():
+            tensor.copy_(tensors[name])
+    return step, state
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], int, list[TrainConfig]]:
+    """Tensors, steps made, and one configuration per model of a checkpoint."""
+    tensors, header = read_tensors(path, KIND)
+    with making_sense(path, KIND):
+        configs = [config_from(values) for values in header["configs"]]
+        return tensors, _step(header, configs[0]), configs
+
+
+def _step(header: dict[str, Any], config: TrainConfig) -> int:
+    check_whole("step", header["step"], 0, config.steps)
+    return header["step"]
 
 
 def configs_of_checkpoint(path: Path) -> list[TrainConfig]:
     """What the run of a checkpoint was started with, one a model."""
-    _, header = read_tensors(path, FORMAT)
-    return [config_from(values) for values in header["configs"]]
+    return _read(path)[2]
 
 
 def training_of(path: Path) -> tuple[int, TrainConfig] | None:
     """Steps that were made, and the configuration; None if a model's file has neither."""
     if path.name == NAME:
-        return read_tensors(path, FORMAT)[1]["step"], configs_of_checkpoint(path)[0]
-    _, header = read_tensors(path, MODEL_FORMAT)
+        _, step, configs = _read(path)
+        return step, configs[0]
+    _, header = read_tensors(path, MODEL_KIND)
     if not {"step", "training"} <= header.keys():
         return None
-    return header["step"], config_from(header["training"])
+    with making_sense(path, MODEL_KIND):
+        config = config_from(header["training"])
+        return _step(header, config), config
 
 
 def models_of_checkpoint(path: Path) -> list[AnyModel]:
     """The models of a checkpoint, as they were when it was written."""
-    tensors, header = read_tensors(path, FORMAT)
-    group = Group([config_from(values) for values in header["configs"]])
-    return group.trained(tensors["weights"])
+    tensors, _, configs = _read(path)
+    with making_sense(path, KIND):
+        return Group(configs).trained(tensors["weights"])
 
 
 def save_models(

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +16,13 @@ from icssl.context.model import ContextConfig, ContextModel, Sight, see_graph, s
 from icssl.context.neighbours import Graph, scale_of
 from icssl.context.views import VIEWS, Views
 from icssl.data.tasks import TaskSpec
-from icssl.files import read_tensors
+from icssl.errors import check_whole
+from icssl.files import FileKind, making_sense, read_tensors
 from icssl.random import generator_for
 from icssl.training.processes import ALONE, Processes
 from icssl.weights import write_described
 
-FORMAT = "icssl-pretraining"
+KIND = FileKind("icssl-pretraining", "icssl pretrain")
 NEW_SHARE = 6  # one row of so many is kept out of its context and predicted as a new one
 NEW_WEIGHT = 0.3  # of the loss on these
 # How often a context is seen in all views, in one, and as a graph alone: one set of weights
@@ -32,6 +34,7 @@ _KINDS = (*4 * ("clusters",), *2 * ("surface",), "linear", "network", "trees", "
 # The temperature is fitted to tasks that are easier than those of training. Fitted to all
 # kinds, the classifier was unsure of itself on the development half where labels are few.
 _CALIBRATED_ON = ("apart",)
+_PARTS = ("average", "weights", "first", "second")  # of a checkpoint
 _FORGETS = 0.998  # of the moving average of the weights
 
 
@@ -122,7 +125,7 @@ class _State:
             tensors[f"first.{name}"] = kept.get("exp_avg", torch.zeros_like(p))
             tensors[f"second.{name}"] = kept.get("exp_avg_sq", torch.zeros_like(p))
         header = {"config": asdict(config), "step": self.step}
-        write_described(path, tensors, FORMAT, header)
+        write_described(path, tensors, KIND, header)
 
     def restore(self, tensors: dict[str, Tensor], step: int) -> None:
         self.step = step
@@ -142,13 +145,28 @@ def _kept(
     """Tensors and the step of a checkpoint, if there is one."""
     if path is None or not path.exists():
         return None
-    tensors, header = read_tensors(path, FORMAT)
-    if header["config"] != _plain(asdict(config)):
+    tensors, header = read_tensors(path, KIND)
+    with making_sense(path, KIND):
+        step, kept = header["step"], header["config"]
+        check_whole("step", step, 0, config.steps)
+    if kept != _plain(asdict(config)):
         raise ValueError(
-            f"{path} is of another run: {header['config']}, got {asdict(config)}. "
+            f"{path} is of another run: {kept}, got {asdict(config)}. "
             "Give another folder, or delete it to start anew."
         )
-    return tensors, header["step"]
+    with making_sense(path, KIND):
+        _check_tensors(tensors, config)
+    return tensors, step
+
+
+def _check_tensors(tensors: dict[str, Tensor], config: PretrainConfig) -> None:
+    """Raise ``ValueError`` unless these are the tensors of a checkpoint."""
+    with torch.device("meta"):  # for its shapes alone
+        parameters = dict(ContextModel(config.model).named_parameters())
+    for part, (name, p) in product(_PARTS, parameters.items()):
+        given = tensors[f"{part}.{name}"].shape
+        if given != p.shape:
+            raise ValueError(f"{part}.{name} has shape {given}, and needs {p.shape}")
 
 
 def pretrain(

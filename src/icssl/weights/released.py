@@ -1,19 +1,16 @@
 """The weights inside the package, and context models as files."""
 
-import hashlib
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from icssl.context.model import ContextConfig, ContextModel
-from icssl.files import read_tensors
+from icssl.files import FileKind, check_finite, digest_of, making_sense, read_tensors
 from icssl.weights import write_described
 
-FORMAT = "icssl-context"
+KIND = FileKind("icssl-context", "icssl pretrain")
 RELEASED = "tables.safetensors"
 
 
@@ -23,33 +20,17 @@ def save_context_model(model: ContextModel, path: Path, **about: Any) -> None:
 
     tensors = model.state_dict()
     header = {"model": asdict(model.config), "version": __version__, **about}
-    write_described(path, tensors, FORMAT, {**header, "digest": _digest(tensors)})
+    write_described(path, tensors, KIND, {**header, "id": digest_of(tensors)[:16]})
 
 
 def load_context_model(path: Path) -> ContextModel:
     """The model of a file that :func:`save_context_model` wrote, ready to predict."""
-    tensors, header = read_tensors(path, FORMAT)
-    if header.get("digest") != _digest(tensors):
-        raise ValueError(
-            f"{path} was changed since it was written: its weights are not those of its "
-            "header."
-        )
-    try:
+    tensors, header = read_tensors(path, KIND)
+    with making_sense(path, KIND):
+        check_finite(tensors)
         model = ContextModel(ContextConfig(**header["model"]))
         model.load_state_dict(tensors)
-    except (RuntimeError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"{path} was written by another version of icssl, or changed since: {error}"
-        ) from error
     return model.eval().requires_grad_(False)
-
-
-def _digest(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 @cache
@@ -61,6 +42,9 @@ def released_model() -> ContextModel:
 
 @cache
 def weights_id() -> str:
-    """A hash of the released weights: results say which they come from."""
-    content = (files("icssl.weights") / RELEASED).read_bytes()
-    return hashlib.sha256(content).hexdigest()[:16]
+    """Return the name of the released weights: results say which they come from.
+
+    It stands in the header of the file, and stays the same when a header is written anew.
+    """
+    with as_file(files("icssl.weights") / RELEASED) as path:
+        return read_tensors(path, KIND)[1]["id"]
