@@ -6,6 +6,7 @@ and is read from memory, or from a temporary folder that is gone afterwards.
 
 import base64
 import binascii
+import csv
 import hashlib
 import threading
 import warnings
@@ -13,7 +14,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from io import BytesIO
+from io import BytesIO, TextIOWrapper
+from itertools import islice
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,11 +27,20 @@ from icssl.classify import Labelling, label_rows
 from icssl.data.tables import LABEL_NAMES
 from icssl.explore.computing import remembered
 from icssl.tabular.cells import is_missing
-from icssl.tabular.files import LabelTable, default_output, read_table, write_table
+from icssl.tabular.files import (
+    LabelTable,
+    allow_long_cells,
+    check_names,
+    default_output,
+    read_table,
+    write_table,
+)
+from icssl.tabular.parquet import check_flat, opened_parquet, unpacked_bytes
 
 MOST_BYTES = 8 * 2**20
 MOST_ROWS = 5_000
-MOST_UNPACKED = 2**28  # bytes that a Parquet file says it has without compression
+MOST_COLUMNS = 10_000
+MOST_UNPACKED = 2**26  # bytes of all cells in memory
 SUFFIXES = (".csv", ".parquet")
 _REMEMBERED = 4  # tables
 _MANY = 30  # different values: more are hardly classes
@@ -138,6 +149,10 @@ def _csv_frame(name: str, content: bytes) -> Any:
     with _explained(name):
         import pandas as pd
 
+        columns = _widest_line(content)
+    # Before pandas reads it, which needs 3 kB for each column.
+    _check_count(name, "columns", columns, MOST_COLUMNS)
+    with _explained(name):
         frame = pd.read_csv(
             BytesIO(content),
             encoding="utf-8-sig",
@@ -145,36 +160,49 @@ def _csv_frame(name: str, content: bytes) -> Any:
             low_memory=False,
             nrows=MOST_ROWS + 1,
         )
-    if len(frame) > MOST_ROWS:
-        raise ValueError(_too_many(name, f"more than {MOST_ROWS:,}"))
+    _check_count(name, "rows", len(frame), MOST_ROWS, f"more than {MOST_ROWS:,}")
     return frame
 
 
+def _widest_line(content: bytes) -> int:
+    """The most cells that a line has, of those that are read."""
+    allow_long_cells(len(content))
+    text = TextIOWrapper(BytesIO(content), encoding="utf-8-sig", newline="")
+    try:
+        return max(map(len, islice(csv.reader(text), MOST_ROWS + 2)), default=0)
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+
+
 def _parquet_frame(name: str, content: bytes) -> Any:
-    """Every column, if the file's own account of its size is not above what is taken."""
+    """Every column, if what the file unpacks to is not above what is taken."""
     with _explained(name):
         import pandas as pd
-        from pyarrow.parquet import read_metadata
-
-        about = read_metadata(BytesIO(content))
-    if about.num_rows > MOST_ROWS:
-        raise ValueError(_too_many(name, f"{about.num_rows:,}"))
-    groups = (about.row_group(i) for i in range(about.num_row_groups))
-    size = sum(group.total_byte_size for group in groups)
+        import pyarrow  # noqa: F401
+    with opened_parquet(name, BytesIO(content)) as file:
+        about, schema = file.metadata, file.schema_arrow
+    _check_count(name, "rows", about.num_rows, MOST_ROWS)
+    _check_count(name, "columns", about.num_columns, MOST_COLUMNS)
+    check_names(name, "column", schema.names, [])
+    check_flat(name, schema)
+    with opened_parquet(name, BytesIO(content)) as file:
+        size = unpacked_bytes(file, MOST_UNPACKED)
     if size > MOST_UNPACKED:
         raise ValueError(
-            f"{name} has {size / 2**20:,.0f} MB without compression, and the page takes "
-            f"{MOST_UNPACKED // 2**20} MB: drop a part of it. {_ASK_INSTEAD}"
+            f"{name} unpacks to more than the {MOST_UNPACKED // 2**20} MB that the page "
+            f"takes: drop a part of it. {_ASK_INSTEAD}"
         )
-    with _explained(name):
+    with opened_parquet(name, BytesIO(content)):
         return pd.read_parquet(BytesIO(content))
 
 
-def _too_many(name: str, rows: str) -> str:
-    return (
-        f"{name} has {rows} rows, and the page takes {MOST_ROWS:,}: drop fewer. "
-        f"{_ASK_INSTEAD}"
-    )
+def _check_count(name: str, kind: str, count: int, most: int, said: str = "") -> None:
+    """Refuse more rows or columns than the page takes."""
+    if count > most:
+        raise ValueError(
+            f"{name} has {said or f'{count:,}'} {kind}, and the page takes {most:,}: drop "
+            f"fewer. {_ASK_INSTEAD}"
+        )
 
 
 @contextmanager
