@@ -9,9 +9,10 @@ import binascii
 import csv
 import hashlib
 import threading
+import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO, TextIOWrapper
@@ -36,13 +37,16 @@ from icssl.tabular.files import (
     write_table,
 )
 from icssl.tabular.parquet import check_flat, opened_parquet, unpacked_bytes
+from icssl.text import printable
 
 MOST_BYTES = 8 * 2**20
 MOST_ROWS = 5_000
 MOST_COLUMNS = 10_000
 MOST_UNPACKED = 2**26  # bytes of all cells in memory
 SUFFIXES = (".csv", ".parquet")
-_REMEMBERED = 4  # tables
+_REMEMBERED = 4  # tables of a client
+_MOST_KEPT = 2**28  # bytes of the tables of all clients
+_GONE = 3600  # seconds without a sign of a client
 _MANY = 30  # different values: more are hardly classes
 _ASK_INSTEAD = "icssl classify FILE --target COLUMN, in a terminal, has no such limit."
 
@@ -69,46 +73,92 @@ class Upload:
     key: str
     guess: str = field(default="", compare=False)
 
+    @property
+    def size(self) -> int:
+        """Bytes that it takes as long as it is kept, about."""
+        return len(self.content) + sum(64 + len(name) for name in self.columns)
+
 
 class Uploads:
-    """The last few tables, by fingerprint."""
+    """The last few tables of every client, by fingerprint.
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, Upload] = OrderedDict()
+    A client's own tables make room for its new ones, and for nobody else's. When the memory
+    for all is spent, those of clients that were not heard of for long are forgotten.
+
+    Parameters
+    ----------
+    most : int
+        Bytes of all tables together.
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(
+        self, most: int = _MOST_KEPT, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kept: dict[str, OrderedDict[str, Upload]] = {}
+        self._seen: dict[str, float] = {}
+        self._most, self._clock = most, clock
         self._lock = threading.Lock()  # every request has a thread of its own
+        self._reading = threading.Lock()  # one file is unpacked at a time
 
-    def add(self, name: str, contents: str) -> Upload:
+    def add(self, name: str, contents: str, client: str = "") -> Upload:
         """Check a file as the browser sends it, and keep it."""
-        upload = read_upload(name, contents)
+        with self._reading:
+            upload = read_upload(name, contents)
         with self._lock:
-            self._kept[upload.key] = upload
-            self._kept.move_to_end(upload.key)
-            while len(self._kept) > _REMEMBERED:
-                self._kept.popitem(last=False)
+            own = self._kept.get(client, OrderedDict()).copy()
+            own.pop(upload.key, None)
+            while len(own) >= _REMEMBERED:
+                own.popitem(last=False)
+            own[upload.key] = upload
+            self._make_room(client, own)
+            self._kept[client], self._seen[client] = own, self._clock()
         return upload
 
-    def get(self, key: str) -> Upload:
-        """A table that was added, or a ``ValueError`` that says to drop it again."""
-        upload = self._find(key)
+    def get(self, key: str, client: str = "") -> Upload:
+        """A table that the client added, or a ``ValueError`` that says to drop it again."""
+        upload = self._find(key, client)
         if upload is None:
             raise ValueError(
-                "The table of this link is not on this page any more: drop the file again."
+                "The table of this link is not on this page any more, or was dropped in "
+                "another browser: drop the file again."
             )
         return upload
 
-    def columns(self, key: str) -> list[str]:
-        """Of a table that was added; none of any other."""
-        upload = self._find(key)
+    def columns(self, key: str, client: str = "") -> list[str]:
+        """Of a table that the client added; none of any other."""
+        upload = self._find(key, client)
         return [] if upload is None else list(upload.columns)
 
-    def _find(self, key: str) -> Upload | None:
+    def _find(self, key: str, client: str) -> Upload | None:
         with self._lock:
-            return self._kept.get(key)
+            if client not in self._kept:
+                return None
+            self._seen[client] = self._clock()
+            return self._kept[client].get(key)
+
+    def _make_room(self, client: str, own: Mapping[str, Upload]) -> None:
+        """Forget clients that are gone, if a client's tables fit no more beside others."""
+        if self._fits(client, own):
+            return
+        late = self._clock() - _GONE
+        for other in [other for other, seen in self._seen.items() if seen < late]:
+            del self._kept[other], self._seen[other]
+        if not self._fits(client, own):
+            raise ValueError(
+                "The page holds as many tables of other people as it can: try again later, "
+                f"or on a page of your own (icssl explore). {_ASK_INSTEAD}"
+            )
+
+    def _fits(self, client: str, own: Mapping[str, Upload]) -> bool:
+        tables = {**self._kept, client: own}.values()
+        return sum(each.size for kept in tables for each in kept.values()) <= self._most
 
 
 def read_upload(name: str, contents: str) -> Upload:
     """A file from ``data:...;base64,...``; what is no table of ours is refused."""
-    name = PurePath(name.replace("\\", "/")).name or "table"
+    name = printable(PurePath(name.replace("\\", "/")).name, 200) or "table"
     suffix = PurePath(name).suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(
