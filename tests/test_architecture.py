@@ -13,6 +13,7 @@ ROOT = Path(icssl.__file__).parent
 # From the bottom up; a module may import only from what stands before it.
 LAYERS = [
     "errors",
+    "text",
     "files",
     "lines",
     "engine",

@@ -337,7 +337,7 @@ def test_bad_files_are_explained_and_the_page_lives_on(page, tmp_path, flowers):
     upload = page.until(lambda: page.find("#upload input[type=file]"))
     bad = {
         "notes.txt": (b"hello", "drop a file that ends in .csv or .parquet"),
-        "torn.parquet": (b"PAR1 and nothing", "cannot be read as a table"),
+        "torn.parquet": (b"PAR1 and nothing", "cannot be read as .parquet"),
         "picture.csv": (b"\x89PNG\r\n\xff\xfe", "cannot be read as a table"),
         "large.csv": (b"x,y\n" * (3 * 2**20), "the page takes 8 MB"),
     }
@@ -431,3 +431,35 @@ def test_nothing_is_fetched_from_elsewhere(page):
     )
     assert len(fetched) > 5
     assert all(name.startswith((page.address, "data:", "blob:")) for name in fetched)
+
+
+@pytest.mark.parametrize("rows", [40, 1200])
+def test_names_of_classes_are_shown_as_text(page, tmp_path, rows):
+    """In the legend and above points, whether the points are drawn as SVG or by WebGL."""
+    names = ["<b>%{customdata}</b> &amp;", "<a href='javascript:alert(1)'>x</a>"]
+    kinds = [names[i % 2] if i < 4 else None for i in range(rows)]
+    x = [10 * (i % 2) + i / rows for i in range(rows)]
+    path = tmp_path / "odd.csv"
+    pd.DataFrame({"x": x, "y": x[::-1], "label": kinds}).to_csv(path, index=False)
+    page.open("?tab=data")
+    page.until(lambda: page.find("#upload input[type=file]")).send_keys(str(path))
+    page.says("#data-note", f"odd.csv: {rows:,} rows")
+
+    def shown(css):
+        found = page.browser.find_elements(By.CSS_SELECTOR, f"#data_cloud {css}")
+        return sorted({element.get_attribute("textContent") for element in found})
+
+    page.until(lambda: shown(".legendtext") == sorted(names))
+    page.until(lambda: shown(".textpoint text") == sorted(names))
+    assert not page.browser.find_elements(By.CSS_SELECTOR, "#data_cloud svg a")
+
+
+def test_a_page_around_this_one_cannot_show_it(page, tmp_path):
+    """The frame stays empty; the browser says why, which is no fault of the page."""
+    outer = tmp_path / "outer.html"
+    outer.write_text(f"<iframe src='{page.address}' width=900 height=900></iframe>")
+    page.browser.get(outer.as_uri())
+    page.until(lambda: page.browser.get_log("browser"))
+    page.browser.switch_to.frame(0)
+    assert not page.browser.find_elements(By.CSS_SELECTOR, "#page")
+    page.browser.switch_to.default_content()

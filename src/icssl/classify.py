@@ -12,12 +12,16 @@ from numpy import ndarray
 
 from icssl.tabular import read_targets
 from icssl.tabular.files import LabelTable
+from icssl.text import printable
 
 if TYPE_CHECKING:
     from icssl.estimator import ICSSLClassifier
 
 UNREACHED = 0.1
 """Below this ``reach_``, walks of some steps hardly ever meet a labelled row."""
+
+NAME = 80
+"""Characters of a name or a cell that are shown."""
 
 _TOO_FEW = 20  # rows of which nothing is said of columns that differ in each
 
@@ -72,8 +76,9 @@ class Tally:
         rows, labelled = int(self.rows.sum()), int(self.given.sum())
         new = rows - labelled
         first = (
-            f"{self.name}: {rows:,} rows, {labelled:,} labelled, {self.features:,} "
-            f"columns, {len(self.classes):,} classes. Model: {self.model}."
+            f"{printable(self.name)}: {rows:,} rows, {labelled:,} labelled, "
+            f"{self.features:,} columns, {len(self.classes):,} classes. Model: "
+            f"{self.model}."
         )
         if not new:
             return [first, "Every row came with a label."]
@@ -89,7 +94,12 @@ class Tally:
         """Every class with its rows: with a label from the start, and in all."""
         each = zip(self.classes, self.given, self.rows, self.probability, strict=True)
         return tuple(
-            (str(name), f"{given:,}", f"{rows:,}", _mean(float(total), int(rows - given)))
+            (
+                printable(name, NAME),
+                f"{given:,}",
+                f"{rows:,}",
+                _mean(float(total), int(rows - given)),
+            )
             for name, given, rows, total in each
         )
 

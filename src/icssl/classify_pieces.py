@@ -159,7 +159,9 @@ def label_pieces(
     """
     cores = int(ray.cluster_resources().get("CPU", 1))
     # Several each: or one waits long for another, and a death costs much.
-    pieces = pieces_of(path, [target, *drop], most=piece_rows, several=4 * cores)
+    pieces = pieces_of(
+        path, [target, *drop], unread=drop, most=piece_rows, several=4 * cores
+    )
     context = read_context(
         path, pieces, target, ray, drop, context_rows, seed, model, device
     )

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import warnings
 from collections.abc import Iterable
 from io import BytesIO
 
@@ -10,13 +11,15 @@ from matplotlib.figure import Figure
 
 from icssl.classify import (
     CLASS_HEADER,
+    NAME,
     UNREACHED,
     Labelling,
     class_rows,
     summary_lines,
 )
 from icssl.experiments.render import Table
-from icssl.plots import COLOURS, principal_coordinates, scatter_points
+from icssl.plots import COLOURS, add_legend, principal_coordinates, scatter_points
+from icssl.text import printable
 
 LEAST_CERTAIN = 10  # rows shown
 MOST_POINTS = 20_000  # drawn: more only hide each other
@@ -32,7 +35,7 @@ th { background: #f3f3f3; } img { max-width: 100%; }
 
 def report_html(labelling: Labelling) -> str:
     """The page: counts, embedding, confidence, doubtful rows, rows worth labelling."""
-    title = html.escape(labelling.table.name)
+    title = html.escape(printable(labelling.table.name))
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'>"
         f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>",
@@ -84,9 +87,9 @@ def _verdict(labelling: Labelling, row: int) -> tuple[str, ...]:
     second = int(np.argsort(-distribution, kind="stable")[1])
     return (
         f"{row}",
-        str(labelling.labels[row]),
+        printable(labelling.labels[row], NAME),
         f"{labelling.probability[row]:.3f}",
-        str(labelling.classes[second]),
+        printable(labelling.classes[second], NAME),
         f"{distribution[second]:.3f}",
         f"{labelling.reach[row]:.3g}",
     )
@@ -95,15 +98,13 @@ def _verdict(labelling: Labelling, row: int) -> tuple[str, ...]:
 def _preview_names(labelling: Labelling) -> tuple[str, ...]:
     features = labelling.table.features
     names = getattr(features, "columns", range(features.shape[1]))
-    return tuple(str(name) for name in names[:PREVIEW])
+    return tuple(printable(name, NAME) for name in names[:PREVIEW])
 
 
 def _preview(labelling: Labelling, row: int) -> tuple[str, ...]:
     table = labelling.table
-    return tuple(
-        table.shown_cell(row, column)
-        for column in range(min(PREVIEW, table.features.shape[1]))
-    )
+    columns = range(min(PREVIEW, table.features.shape[1]))
+    return tuple(printable(table.shown_cell(row, column), NAME) for column in columns)
 
 
 def _draw_embedding(labelling: Labelling) -> Figure:
@@ -115,12 +116,13 @@ def _draw_embedding(labelling: Labelling) -> Figure:
     axes = figure.add_subplot()
     known = labelling.given[rows] >= 0
     scatter_points(axes, principal_coordinates(points)[rows], labelling.codes[rows], known)
-    shown = labelling.classes[: len(COLOURS)]
-    for code, name in enumerate(shown):
-        axes.scatter([], [], c=COLOURS[code], s=14, label=str(name))
-    more = len(labelling.classes) - len(shown)
+    drawn = {
+        name: axes.scatter([], [], c=colour, s=14)
+        for name, colour in zip(labelling.classes.tolist(), COLOURS, strict=False)
+    }
+    more = len(labelling.classes) - len(drawn)
     title = f"colours repeat: {more} classes more" if more else None
-    figure.legend(loc="outside right upper", title=title, fontsize=8)
+    add_legend(figure, drawn, loc="outside right upper", title=title)
     return figure
 
 
@@ -146,6 +148,9 @@ def _draw_confidence(labelling: Labelling) -> Figure:
 def _picture(figure: Figure, name: str) -> str:
     """The figure itself, so that the page needs no other file."""
     buffer = BytesIO()
-    figure.savefig(buffer, dpi=110, format="png")
+    with warnings.catch_warnings():
+        # A name in letters that the font lacks is drawn as boxes; tables have it whole.
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
+        figure.savefig(buffer, dpi=110, format="png")
     data = base64.b64encode(buffer.getvalue()).decode()
     return f'<figure><img alt="{name}" src="data:image/png;base64,{data}"></figure>'

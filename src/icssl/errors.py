@@ -9,6 +9,10 @@ class DamagedFileError(ValueError):
     """A file is not as icssl wrote it; the message names it and says what to do."""
 
 
+_MOST_LISTED = 50  # names in a message
+_LONGEST_GUESS = 200  # characters: the time to compare two texts grows with their product
+
+
 def check_choice(name: str, given: object, allowed: Iterable[str], also: str = "") -> None:
     """Raise ``ValueError`` unless ``given`` is one of ``allowed``.
 
@@ -30,10 +34,23 @@ def check_choice(name: str, given: object, allowed: Iterable[str], also: str = "
     choices = sorted(allowed)
     if given in choices:
         return
-    listed = ", ".join(map(repr, choices)) + (f", or {also}" if also else "")
+    listed = list_names(choices) + (f", or {also}" if also else "")
     raise ValueError(
         f"unknown {name} {given!r}: choose one of {listed}.{did_you_mean(given, choices)}"
     )
+
+
+def list_names(names: Sequence[object]) -> str:
+    """The names in quotes; of very many, the first and how many more there are.
+
+    Examples
+    --------
+    >>> list_names(["a", "b"]), list_names(range(10_000))[-17:]
+    ("'a', 'b'", '49 and 9,950 more')
+    """
+    listed = ", ".join(map(repr, names[:_MOST_LISTED]))
+    more = len(names) - _MOST_LISTED
+    return f"{listed} and {more:,} more" if more > 0 else listed
 
 
 def did_you_mean(given: object, allowed: Sequence[str]) -> str:
@@ -44,7 +61,10 @@ def did_you_mean(given: object, allowed: Sequence[str]) -> str:
     >>> did_you_mean("sphre", ["sphere", "torus"])
     " Did you mean 'sphere'?"
     """
-    near = get_close_matches(str(given), allowed, n=1)
+    text = str(given)
+    if len(text) > _LONGEST_GUESS:
+        return ""
+    near = get_close_matches(text, allowed, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from icssl.data.images import SIDE
 from icssl.episode import Episode
+from icssl.text import printable
 
 # Okabe and Ito's colours, told apart by the colour-blind.
 COLOURS = (
@@ -23,6 +24,9 @@ COLOURS = (
     "#000000",
 )
 
+
+LEGEND_NAME = 30
+"""Characters of a name that a legend shows: a longer one would leave no room to draw."""
 
 PICTURES = (".png", ".svg", ".pdf", ".jpg")
 
@@ -46,6 +50,22 @@ def scatter_points(axes: Any, points: ndarray, y: ndarray, labelled: ndarray) ->
         axes.set_zticks([])
 
 
+def show_literally(text: Any, value: object) -> None:
+    """Set a text of matplotlib to a name, in which a dollar begins no formula."""
+    text.set_parse_math(False)
+    text.set_text(printable(value))
+
+
+def add_legend(figure: Figure, drawn: Mapping[Any, Any], **options: Any) -> None:
+    """Add a legend of what was drawn under some names, whatever the names are.
+
+    As labels, those that begin with an underscore would be left out.
+    """
+    legend = figure.legend([*drawn.values()], ["name"] * len(drawn), fontsize=8, **options)
+    for text, name in zip(legend.get_texts(), drawn, strict=True):
+        show_literally(text, printable(name, LEGEND_NAME))
+
+
 def draw_episode(episode: Episode, title: str, path: Path) -> None:
     """The first episode of a batch: a cloud in space, a grid of images, or two principal
     coordinates of anything else.
@@ -64,7 +84,7 @@ def draw_episode(episode: Episode, title: str, path: Path) -> None:
         scatter_points(axes, x, y, labelled)
         if x.shape[1] == 3:
             axes.set_aspect("equal")
-    figure.suptitle(title, fontsize=11)
+    show_literally(figure.suptitle("", fontsize=11), title)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
@@ -103,10 +123,11 @@ def draw_label_curves(
     axes = figure.add_subplot()
     names = list(dict.fromkeys(row["method"] for row in rows))
     markers = "osD^vP*X"
+    drawn: dict[str, Any] = {}
     for i, name in enumerate(names):
         own = [row for row in rows if row["method"] == name]
         values = [row["metrics"][metric] for row in own]
-        axes.errorbar(
+        drawn[name] = axes.errorbar(
             [row["labels"] for row in own],
             [value["mean"] for value in values],
             yerr=[value["half_width"] for value in values],
@@ -115,19 +136,19 @@ def draw_label_curves(
             linestyle="-" if i < len(COLOURS) else "--",
             markersize=4,
             capsize=2,
-            label=name,
         )
     if metric == "accuracy":
         first = [row for row in rows if row["method"] == names[0]]
         labels = [row["labels"] for row in first]
         rates = [row["majority_rate"] for row in first]
-        axes.plot(labels, rates, color="grey", linestyle=":", label="largest class")
+        (line,) = axes.plot(labels, rates, color="grey", linestyle=":")
+        drawn["largest class"] = line
     axes.set_xticks(sorted({row["labels"] for row in rows}))
     axes.set_xlabel("labelled points of an episode")
     axes.set_ylabel(metric.replace("_", " "))
-    axes.set_title(title or rows[0]["source"], fontsize=11)
+    show_literally(axes.set_title("", fontsize=11), title or rows[0]["source"])
     axes.grid(alpha=0.3)
     # Below, where no curve can be.
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    add_legend(figure, drawn, loc="outside lower center", ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from icssl.cli.common import check_file, user_errors
+from icssl.cli.common import Console, check_file, user_errors
 
 
 def demo(

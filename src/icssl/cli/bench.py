@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -16,7 +15,15 @@ from rich.progress import (
 )
 
 from icssl.cli.bench_scale import scale
-from icssl.cli.common import Log, check_folder, counts, file_errors, names, user_errors
+from icssl.cli.common import (
+    Console,
+    Log,
+    check_folder,
+    counts,
+    file_errors,
+    names,
+    user_errors,
+)
 
 bench = typer.Typer(help="Benchmarks.", no_args_is_help=True)
 bench.command()(scale)

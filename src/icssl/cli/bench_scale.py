@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from icssl.cli.common import check_folder, counts, file_errors, user_errors
+from icssl.cli.common import Console, check_folder, counts, file_errors, user_errors
 
 
 def scale(

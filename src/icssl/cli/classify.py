@@ -2,18 +2,16 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from icssl.cli.common import check_file, check_folder, user_errors
+from icssl.cli.common import Console, check_file, check_folder, user_errors
 from icssl.cli.engines import Address, Engine, GPUsPerTask
 from icssl.files import replacing
 
@@ -165,10 +163,13 @@ def classify(
         with console.status("writing ..."):
             # Drawn before anything is written: after an error there is no new file.
             page = "" if report is None else _page(labelling)
-            if output is not None:
-                write_table(labelling.table, labelling.columns, output)
-            if report is not None:
-                with replacing(report) as unfinished:
+            # Both files are finished before either takes its place: all or nothing.
+            with ExitStack() as files:
+                if output is not None:
+                    unfinished = files.enter_context(replacing(output))
+                    write_table(labelling.table, labelling.columns, unfinished)
+                if report is not None:
+                    unfinished = files.enter_context(replacing(report))
                     unfinished.write_text(page, encoding="utf-8")
     written = {"Rows": output, "Report": report}
     _print_summary(console, summary_lines(labelling), labelling.tally, written)
@@ -296,7 +297,7 @@ def _warnings_printed(console: Console) -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         yield
     for warning in caught:
-        console.print(f"Warning: {warning.message}", markup=False, highlight=False)
+        console.print(f"Warning: {warning.message}", highlight=False)
 
 
 def _page(labelling: "Labelling") -> str:
@@ -309,11 +310,11 @@ def _print_summary(
     console: Console, lines: list[str], tally: "Tally", written: Mapping[str, Path | None]
 ) -> None:
     for line in lines:
-        console.print(line, markup=False, highlight=False)
+        console.print(line, highlight=False)
     console.print(_class_table(tally))
     for name, path in written.items():
         if path is not None:
-            console.print(f"{name}: {path}", markup=False, soft_wrap=True)
+            console.print(f"{name}: {path}", soft_wrap=True)
 
 
 def _class_table(tally: "Tally") -> Table:
@@ -324,7 +325,7 @@ def _class_table(tally: "Tally") -> Table:
         table.add_column(name, justify="right" if number else "left")
     rows = tally.class_rows
     for row in rows[:_MOST_CLASSES]:
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     if len(rows) > _MOST_CLASSES:
         table.add_row(f"and {len(rows) - _MOST_CLASSES} more")
     return table

@@ -5,13 +5,35 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import rich.console
 import typer
-from rich.console import Console
+from rich.text import Text
 
 from icssl.errors import DamagedFileError
+from icssl.text import printable
 
 _SILENCE = 20.0  # seconds between lines where there is no terminal
+
+
+class Console(rich.console.Console):
+    """A console that shows text as it is: no markup, no emoji, no control characters.
+
+    What is printed names classes, columns and files of other people.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Make text of what is printed, and of every cell of a table."""
+        return super().render_str(printable(text), **options)
+
+
+def say(line: str, *, err: bool = False) -> None:
+    """Print a line without a console, to be read by people and by programs."""
+    typer.echo(printable(line), err=err)
 
 
 def check_file(path: Path) -> None:
@@ -110,5 +132,5 @@ def file_errors(begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
 def _message(error: Exception) -> str:
     """An error of the system by the file and the reason, without its number."""
     if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror.lower()}."
-    return str(error)
+        return printable(f"{error.filename}: {error.strerror.lower()}.")
+    return printable(error)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from icssl.cli.common import check_file, check_folder, number, user_errors
+from icssl.cli.common import check_file, check_folder, number, say, user_errors
 
 
 def sample(
@@ -63,11 +63,11 @@ def sample(
         draw_episode(episode, source, picture)
     points, coordinates = episode.x.shape[1:]
     rate = majority_rate(episode.y, episode.n_classes).item()
-    typer.echo(
+    say(
         f"{source}: {points} points, {coordinates} coordinates, {episode.n_classes} "
         f"classes, {int(episode.labelled.sum())} labelled; largest class {rate:.2f}."
     )
-    typer.echo(f"Episode: {output}\nPicture: {picture}")
+    say(f"Episode: {output}\nPicture: {picture}")
 
 
 def images(
@@ -111,7 +111,7 @@ def images(
             seed=seed,
             progress=lambda steps: track(steps, "image manifolds", transient=True),
         )
-    typer.echo(f"{folder}: {count} manifolds.")
+    say(f"{folder}: {count} manifolds.")
 
 
 def features(
@@ -141,4 +141,4 @@ def features(
             output,
             progress=lambda steps: track(steps, "extracting", transient=True),
         )
-    typer.echo(f"{output}: {rows} rows, {width} features.")
+    say(f"{output}: {rows} rows, {width} features.")

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from icssl.cli.common import check_file, file_errors, number, user_errors
+from icssl.cli.common import Console, check_file, file_errors, number, say, user_errors
 
 
 def _list(wanted: bool) -> bool:
@@ -112,7 +111,7 @@ def evaluate(
             if path is not None:
                 check_file(path)
         for line in [line for name in methods for line in cautions(name, config)]:
-            typer.echo(f"Warning: {line}", err=True)
+            say(f"Warning: {line}", err=True)
         training = {"steps": steps, "seed": seed, "device": device}
         ready = _prepared(methods, config, status, training)
         needed = needed_truth(ready, config)
@@ -156,7 +155,7 @@ def _prepared(
         try:
             found = methods_named(name, config, report=report, **training)
         except NonFiniteLossError as error:
-            typer.echo(f"{name}: {error}", err=True)
+            say(f"{name}: {error}", err=True)
             raise typer.Exit(1) from error
         ready[_label(name, ready)] = found
     return ready

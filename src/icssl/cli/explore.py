@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from icssl.cli.common import user_errors
+from icssl.cli.common import Console, user_errors
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that stand for all of a machine, and how it is reached from itself."""

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from icssl.cli.common import check_file, user_errors
+from icssl.cli.common import Console, check_file, user_errors
 
 
 def export(

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from icssl.cli.common import check_folder, user_errors
+from icssl.cli.common import Console, check_folder, user_errors
 
 _LOGGED = 200  # steps between lines where there is no terminal
 

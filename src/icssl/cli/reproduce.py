@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from icssl.cli.common import Log, check_file, check_folder, file_errors, user_errors
+from icssl.cli.common import (
+    Console,
+    Log,
+    check_file,
+    check_folder,
+    file_errors,
+    user_errors,
+)
 from icssl.cli.engines import Address, Engine, GPUsPerTask
 
 _PROFILE = typer.Option(help="quick: minutes on two cores. full: the paper's sizes.")

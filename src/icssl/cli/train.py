@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from icssl.cli.common import check_folder, user_errors
+from icssl.cli.common import Console, check_folder, say, user_errors
 
 
 def train(
@@ -115,14 +114,14 @@ def train(
             )
         except NonFiniteLossError as error:
             bar.stop()
-            typer.echo(f"Stopped: {error}", err=True)
+            say(f"Stopped: {error}", err=True)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             bar.stop()
-            typer.echo(f"Interrupted. Add --resume to go on from {output}.", err=True)
+            say(f"Interrupted. Add --resume to go on from {output}.", err=True)
             raise typer.Exit(130) from error
     for path in sorted(output.glob("model*.safetensors")):
-        typer.echo(f"Model: {path}")
+        say(f"Model: {path}")
 
 
 def _configs(

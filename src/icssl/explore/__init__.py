@@ -2,6 +2,7 @@
 
 What the page shows is a function of a :class:`icssl.explore.state.State`, which its address
 carries. Dash is needed by what becomes part of the page: :mod:`icssl.explore.layout`,
-:mod:`icssl.explore.views`, :mod:`icssl.explore.table_view` and :mod:`icssl.explore.app`.
+:mod:`icssl.explore.views`, :mod:`icssl.explore.table_view`, :mod:`icssl.explore.guard` and
+:mod:`icssl.explore.app`.
 Everything else works without it.
 """

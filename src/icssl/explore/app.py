@@ -15,6 +15,7 @@ from dash import Dash, Input, Output, ctx, no_update, set_props
 from dash import State as Kept
 from dash.dcc.express import send_bytes
 from flask import Response, request
+from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from icssl.explore import table_view, views
@@ -27,6 +28,7 @@ from icssl.explore.events import (
     after_click,
     after_setting,
 )
+from icssl.explore.guard import client, guard
 from icssl.explore.layout import page
 from icssl.explore.state import State, from_link, to_link
 from icssl.explore.tables import (
@@ -38,6 +40,7 @@ from icssl.explore.tables import (
 
 _LOG = logging.getLogger(__name__)
 _MOST_REQUEST = 2**24  # bytes; the page sends a file of MOST_BYTES at most, as base64
+_PATIENCE = 30  # seconds in which a client sends or takes something
 _PORTS_TRIED = 50
 
 
@@ -58,14 +61,19 @@ def build_app() -> Dash:
     _add_view(app, views.play, views.OUTPUTS["play"])
     _add_view(app, views.inside, views.OUTPUTS["inside"])
     _add_view(app, views.why, views.OUTPUTS["why"])
-    _add_view(app, lambda state: table_view.data(state, uploads), table_view.OUTPUTS)
+    _add_view(
+        app, lambda state: table_view.data(state, uploads, client()), table_view.OUTPUTS
+    )
     _add_refusal(app)
     _add_download(app, uploads)
+    guard(app)
     return app
 
 
 def _tell(error: Exception) -> None:
     """What nobody expected is said on the page, which lives on; the terminal says where."""
+    if isinstance(error, HTTPException):
+        raise error  # a request that no page of ours sends
     _LOG.error("The page could not answer.", exc_info=error)
     text = (
         f"That did not work, by a mistake of the page ({type(error).__name__}): the "
@@ -98,7 +106,8 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
 
     @app.callback(output=outputs, inputs=inputs)
     def happen(**given: Any) -> dict[str, Any]:
-        before = None if given["state"] is None else State.from_values(given["state"])
+        _check_texts(given, "url", "upload", "file", "label_text")
+        before = None if given["state"] is None else _state_of(given["state"])
         event = str(ctx.triggered_id or "url")
         try:
             after, message = _next(before, event, given, uploads)
@@ -111,8 +120,22 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
             shown[event] = None  # or the same click, the same file, would be no news
         if before is None or after.table != before.table:
             # With the value, not after it: a value that is no option would be dropped.
-            shown["targets"] = uploads.columns(after.table)
+            shown["targets"] = uploads.columns(after.table, client())
         return shown
+
+
+def _state_of(values: Any) -> State:
+    """The state that the browser keeps for us; it sends no other."""
+    try:
+        return State.from_values(values)
+    except ValueError as error:
+        raise BadRequest(str(error)) from error
+
+
+def _check_texts(given: dict[str, Any], *names: str) -> None:
+    for name in names:
+        if not isinstance(given[name], str | None):
+            raise BadRequest(f"{name} is a text.")
 
 
 def _next(
@@ -133,7 +156,7 @@ def _next(
 def _uploaded(before: State, given: dict[str, Any], uploads: Uploads) -> State:
     if not given["upload"]:
         return before
-    found = uploads.add(str(given["file"]), given["upload"])
+    found = uploads.add(str(given["file"]), given["upload"], client())
     values = {**before.as_values(), "table": found.key, "target": found.guess}
     return State.from_values({**values, "marks": (), "row": 0})
 
@@ -168,8 +191,8 @@ def _add_view(
         inputs=[Input("state", "data")],
         prevent_initial_call=True,
     )
-    def render(values: dict[str, Any]) -> dict[str, Any]:
-        shown = view(State.from_values(values))
+    def render(values: Any) -> dict[str, Any]:
+        shown = view(_state_of(values))
         return dict.fromkeys(places, no_update) | (shown or {})
 
 
@@ -181,9 +204,12 @@ def _add_refusal(app: Dash) -> None:
         Input("dropped", "data"),
         prevent_initial_call=True,
     )
-    def refuse(dropped: dict[str, Any]) -> Any:
+    def refuse(dropped: Any) -> Any:
+        size = dropped.get("size") if isinstance(dropped, dict) else None
+        if type(size) is not int or not 0 <= size < 2**63:
+            raise BadRequest("A file has a name and a size.")
         try:
-            check_size(str(dropped["name"]), int(dropped["size"]))
+            check_size(str(dropped.get("name")), size)
         except ValueError as error:
             return str(error)
         return no_update
@@ -197,10 +223,10 @@ def _add_download(app: Dash, uploads: Uploads) -> None:
         Kept("state", "data"),
         prevent_initial_call=True,
     )
-    def send(_: int, values: dict[str, Any]) -> tuple[Any, str]:
-        state = State.from_values(values)
+    def send(_: Any, values: Any) -> tuple[Any, str]:
+        state = _state_of(values)
         try:
-            upload = uploads.get(state.table)
+            upload = uploads.get(state.table, client())
             found, _warnings = labelled_table(upload, state.target, state.marks)
             name, content = download(upload, found)
         except ValueError as error:
@@ -301,10 +327,15 @@ def _answer_only_loopback(app: Dash, host: str) -> None:
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Says nothing of requests: a click makes several."""
+    """Says nothing of requests, of which a click makes several, nor of those that stop."""
+
+    timeout = _PATIENCE  # of the socket: who sends nothing is dropped
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Nothing."""
+
+    def log_error(self, format: str, *args: Any) -> None:
+        """Nothing: this is said of what is no HTTP, and of those who were dropped."""
 
 
 def serve(server: BaseWSGIServer, address: str, *, browser: bool) -> None:

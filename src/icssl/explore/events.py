@@ -1,6 +1,6 @@
 """What a click or a setting makes of the state."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +45,10 @@ def after_setting(state: State, name: str, value: Any) -> State:
     if value is None or value == getattr(state, name):
         return state
     kind = type(getattr(state, name))
-    changes: dict[str, Any] = {name: kind(value)}
+    try:
+        changes: dict[str, Any] = {name: kind(value)}
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"{name} cannot be {value!r}.") from error
     if name in _OF_THE_CLOUD:
         changes |= {"labels": (), "point": 0, "brush": -1}
         return with_one_label_a_class(replace(state, **changes))
@@ -56,7 +59,7 @@ def after_setting(state: State, name: str, value: Any) -> State:
     return replace(state, **changes)
 
 
-def after_click(state: State, graph: str, click: Mapping[str, Any] | None) -> State:
+def after_click(state: State, graph: str, click: Any) -> State:
     """A point was clicked: on Play it gets the brush's class, elsewhere it is selected."""
     row = _clicked(click)
     if row is None:
@@ -93,11 +96,12 @@ def _labelled(state: State) -> State:
     return kept.with_label(point, code)
 
 
-def _clicked(click: Mapping[str, Any] | None) -> int | None:
+def _clicked(click: Any) -> int | None:
     """The number of the point, which plotly gives back as it got it."""
-    for point in (click or {}).get("points", []):
-        row = point.get("customdata")
-        if isinstance(row, int) and row >= 0:
+    points = click.get("points") if isinstance(click, dict) else None
+    for point in points if isinstance(points, list) else []:
+        row = point.get("customdata") if isinstance(point, dict) else None
+        if type(row) is int and row >= 0:
             return row
     return None
 

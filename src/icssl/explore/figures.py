@@ -4,6 +4,7 @@ Colours are told apart by the colour-blind, and every class has a symbol too. Wh
 inside a scene has no colour of its own: the style sheet gives it that of the theme.
 """
 
+import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from icssl.explore.inside import Layer, Opened
 from icssl.explore.play import Answer, Reason
 from icssl.explore.state import RIVALS
 from icssl.plots import COLOURS
+from icssl.text import printable
 
 Figure = dict[str, Any]
 
@@ -25,6 +27,7 @@ _UNKNOWN = "#8a8a8a"
 _SCALE = "Cividis"  # even for the colour-blind, from dark to bright
 _GREY = "#808080"  # of what lies in a scene: readable on white and on black
 _LINE = {"width": 1, "color": _GREY}
+_NAME = 40  # characters of a class's name
 _MOST_SVG = 1_000  # points; more are drawn by the graphics card
 
 EMPTY: Figure = {
@@ -65,6 +68,18 @@ def class_name(code: int, names: Sequence[str] = ()) -> str:
     return f"{letter}{again + 1}" if again else letter
 
 
+def literal_name(code: int, names: Sequence[str] = ()) -> str:
+    """The name of a class in which plotly finds no tags, entities or templates.
+
+    Examples
+    --------
+    >>> literal_name(0, ["<b>%{x}"])
+    '&lt;b&gt;&#37;{x}'
+    """
+    text = html.escape(printable(class_name(code, names), _NAME), quote=False)
+    return text.replace("%{", "&#37;{")
+
+
 def cloud_figure(
     points: Float[ndarray, "n axes"],
     codes: Int[ndarray, " n"],
@@ -80,7 +95,7 @@ def cloud_figure(
         _points(
             points,
             np.flatnonzero((shown == code) & (given < 0)),
-            name=class_name(int(code), names),
+            name=literal_name(int(code), names),
             marker={"size": 7, "color": colour_of(int(code)), "line": _LINE},
             symbol=symbol_of(int(code)),
         )
@@ -111,7 +126,8 @@ def value_figure(
         "line": _LINE,
     }
     trace = _points(points, np.arange(len(points)), title, marker, "circle")
-    trace["text"] = [f"point {i}: {title} {value:.3g}" for i, value in enumerate(values)]
+    words = [f"point {i}: {title} {value:.3g}" for i, value in enumerate(values)]
+    trace["hovertext"] = words
     trace["showlegend"] = False
     return _finished(points, [trace, *_stars(points, given, names)], selected, revision)
 
@@ -120,15 +136,24 @@ def _stars(points: ndarray, given: ndarray, names: Sequence[str]) -> list[dict[s
     """Labelled points: large, outlined, and named, so that colour is not all."""
     traces = []
     for code in np.unique(given[given >= 0]):
-        name = class_name(int(code), names)
+        name = literal_name(int(code), names)
         rows = np.flatnonzero(given == code)
         marker = {"size": 14, "color": colour_of(int(code))}
         marker["line"] = {"width": 2, "color": _GREY}
         trace = _points(points, rows, f"{name}, labelled", marker, symbol_of(int(code)))
-        trace |= {"mode": "markers+text", "texttemplate": f"<b>{name}</b>"}
-        trace |= {"textposition": "top center", "showlegend": False}
-        traces.append(trace)
+        traces.append(_with_words(trace, name))
     return traces
+
+
+def _with_words(trace: dict[str, Any], words: str) -> dict[str, Any]:
+    """The same with words above its points; no template, which could hold another."""
+    trace = {**trace, "showlegend": False}
+    if len(trace["customdata"]) > _MOST_SVG:  # words would lie on each other
+        return trace
+    if trace["type"] == "scattergl":  # it would draw tags and entities as they are
+        trace["type"] = "scatter"
+    bold = [f"<b>{words}</b>"] * len(trace["customdata"])
+    return {**trace, "mode": "markers+text", "text": bold, "textposition": "top center"}
 
 
 def _points(
@@ -143,7 +168,7 @@ def _points(
         "mode": "markers",
         "name": name,
         "customdata": rows.tolist(),
-        "text": [f"point {row}: {name}" for row in rows],
+        "hovertext": [f"point {row}: {name}" for row in rows],
         "hoverinfo": "text",
         "marker": {**marker, "size": size, "symbol": symbol},
     }
@@ -246,7 +271,7 @@ def reason_figure(reason: Reason, given: ndarray, names: Sequence[str] = ()) -> 
     rows = [reason.labelled[i] for i in order]
     values = [reason.parts[i] for i in order]
     labels = [
-        f"point {row} ({class_name(int(given[row]), names)}) {value:+.3f}"
+        f"point {row} ({literal_name(int(given[row]), names)}) {value:+.3f}"
         for row, value in zip(rows, values, strict=True)
     ]
     colours = [colour_of(int(given[row])) for row in rows]
@@ -286,8 +311,7 @@ def reason_cloud(
         marker = {"size": 8 + 20 * abs(part) / largest, "color": colour_of(code)}
         marker["line"] = {"width": 2, "color": _GREY}
         trace = _points(points, np.array([row]), "labelled", marker, symbol_of(code))
-        trace |= {"mode": "markers+text", "texttemplate": f"<b>{part:+.2f}</b>"}
-        traces.append({**trace, "textposition": "top center", "showlegend": False})
+        traces.append(_with_words(trace, f"{part:+.2f}"))
     return _finished(points, traces, selected, revision)
 
 

@@ -89,6 +89,8 @@ class State:
             _check_range("a class", code, 0, self.classes - 1)
         for row, _ in self.marks:
             _check_range("a labelled row", row, *_RANGES["row"])
+        for text in (self.table, self.target, *(label for _, label in self.marks)):
+            _check_text(text)
         _check_once("point", [point for point, _ in self.labels])
         _check_once("row", [row for row, _ in self.marks])
 
@@ -113,12 +115,16 @@ class State:
         return asdict(self)
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any] | None) -> "State":
-        """What :meth:`as_values` gave, after a journey through JSON."""
+    def from_values(cls, values: Any) -> "State":
+        """What :meth:`as_values` gave, after JSON; anything else is a ``ValueError``."""
+        if values is not None and not isinstance(values, Mapping):
+            raise ValueError(f"a state has names and values, got {values!r}.")
         values = dict(values or {})
         for name in ("labels", "marks"):
             if name in values:
-                values[name] = tuple((pair[0], pair[1]) for pair in values[name])
+                values[name] = _as_pairs(name, values[name])
+        for name, value in values.items():
+            _check_kind(name, value)
         codes = [code for _, code in values.get("labels", ())]
         values.setdefault("classes", max([1, *codes, values.get("brush", 0)]) + 1)
         return cls(**values)
@@ -234,6 +240,37 @@ def _reader(name: str, default: Any) -> Callable[[str], Any]:
 _READERS = {field.name: _reader(field.name, field.default) for field in fields(State)}
 
 
+_DEFAULTS = {field.name: field.default for field in fields(State)}
+
+
+def _as_pairs(name: str, value: Any) -> tuple[tuple[int, Any], ...]:
+    """Points or rows with their labels, from lists of two."""
+    kind = int if name == "labels" else str
+    listed = isinstance(value, (list, tuple))
+    for pair in value if listed else []:
+        if not isinstance(pair, (list, tuple)) or list(map(type, pair)) != [int, kind]:
+            listed = False
+    if not listed:
+        raise ValueError(f"{name} are pairs of a number and a label, got {value!r}.")
+    return tuple((pair[0], pair[1]) for pair in value)
+
+
+def _check_kind(name: str, value: Any) -> None:
+    if name not in _DEFAULTS:
+        raise ValueError(f"a state has no {name!r}.")
+    kind = type(_DEFAULTS[name])
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        raise ValueError(f"{name} must be {kind.__name__}, got {value!r}.")
+
+
+def _check_text(text: str) -> None:
+    """Refuse halves of characters, which no address can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{text!r} is no text.") from error
+
+
 def _check_once(name: str, labelled: Sequence[int]) -> None:
     for each, count in Counter(labelled).items():
         if count > 1:
@@ -242,4 +279,4 @@ def _check_once(name: str, labelled: Sequence[int]) -> None:
 
 def _check_range(name: str, given: float, least: float, most: float) -> None:
     if not least <= given <= most:
-        raise ValueError(f"{name} must be from {least:g} to {most:g}, got {given:g}.")
+        raise ValueError(f"{name} must be from {least:g} to {most:g}, got {given!r}.")

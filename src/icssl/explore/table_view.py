@@ -23,8 +23,8 @@ OUTPUTS = {
 }
 
 
-def data(state: State, uploads: Uploads) -> dict[str, Any] | None:
-    """An uploaded table: its rows in the embedding, the doubtful ones, what to label."""
+def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | None:
+    """A client's table: its rows in the embedding, the doubtful ones, what to label."""
     if state.tab != "data":
         return None
     nothing: dict[str, Any] = {"cloud": figures.EMPTY, "tables": "", "known": []}
@@ -32,7 +32,7 @@ def data(state: State, uploads: Uploads) -> dict[str, Any] | None:
     if not state.table:
         return {**nothing, "note": ""}
     try:
-        upload = uploads.get(state.table)
+        upload = uploads.get(state.table, client)
     except ValueError as error:
         return {**nothing, "note": str(error)}
     nothing["controls"] = False

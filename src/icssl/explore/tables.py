@@ -6,14 +6,17 @@ and is read from memory, or from a temporary folder that is gone afterwards.
 
 import base64
 import binascii
+import csv
 import hashlib
 import threading
+import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from io import BytesIO
+from io import BytesIO, TextIOWrapper
+from itertools import islice
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,13 +28,25 @@ from icssl.classify import Labelling, label_rows
 from icssl.data.tables import LABEL_NAMES
 from icssl.explore.computing import remembered
 from icssl.tabular.cells import exact_number, is_missing
-from icssl.tabular.files import LabelTable, default_output, read_table, write_table
+from icssl.tabular.files import (
+    LabelTable,
+    allow_long_cells,
+    check_names,
+    default_output,
+    read_table,
+    write_table,
+)
+from icssl.tabular.parquet import check_flat, opened_parquet, unpacked_bytes
+from icssl.text import printable
 
 MOST_BYTES = 8 * 2**20
 MOST_ROWS = 5_000
-MOST_UNPACKED = 2**28  # bytes that a Parquet file says it has without compression
+MOST_COLUMNS = 10_000
+MOST_UNPACKED = 2**26  # bytes of all cells in memory
 SUFFIXES = (".csv", ".parquet")
-_REMEMBERED = 4  # tables
+_REMEMBERED = 4  # tables of a client
+_MOST_KEPT = 2**28  # bytes of the tables of all clients
+_GONE = 3600  # seconds without a sign of a client
 _MANY = 30  # different values: more are hardly classes
 _ASK_INSTEAD = "icssl classify FILE --target COLUMN, in a terminal, has no such limit."
 
@@ -58,46 +73,92 @@ class Upload:
     key: str
     guess: str = field(default="", compare=False)
 
+    @property
+    def size(self) -> int:
+        """Bytes that it takes as long as it is kept, about."""
+        return len(self.content) + sum(64 + len(name) for name in self.columns)
+
 
 class Uploads:
-    """The last few tables, by fingerprint."""
+    """The last few tables of every client, by fingerprint.
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, Upload] = OrderedDict()
+    A client's own tables make room for its new ones, and for nobody else's. When the memory
+    for all is spent, those of clients that were not heard of for long are forgotten.
+
+    Parameters
+    ----------
+    most : int
+        Bytes of all tables together.
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(
+        self, most: int = _MOST_KEPT, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kept: dict[str, OrderedDict[str, Upload]] = {}
+        self._seen: dict[str, float] = {}
+        self._most, self._clock = most, clock
         self._lock = threading.Lock()  # every request has a thread of its own
+        self._reading = threading.Lock()  # one file is unpacked at a time
 
-    def add(self, name: str, contents: str) -> Upload:
+    def add(self, name: str, contents: str, client: str = "") -> Upload:
         """Check a file as the browser sends it, and keep it."""
-        upload = read_upload(name, contents)
+        with self._reading:
+            upload = read_upload(name, contents)
         with self._lock:
-            self._kept[upload.key] = upload
-            self._kept.move_to_end(upload.key)
-            while len(self._kept) > _REMEMBERED:
-                self._kept.popitem(last=False)
+            own = self._kept.get(client, OrderedDict()).copy()
+            own.pop(upload.key, None)
+            while len(own) >= _REMEMBERED:
+                own.popitem(last=False)
+            own[upload.key] = upload
+            self._make_room(client, own)
+            self._kept[client], self._seen[client] = own, self._clock()
         return upload
 
-    def get(self, key: str) -> Upload:
-        """A table that was added, or a ``ValueError`` that says to drop it again."""
-        upload = self._find(key)
+    def get(self, key: str, client: str = "") -> Upload:
+        """A table that the client added, or a ``ValueError`` that says to drop it again."""
+        upload = self._find(key, client)
         if upload is None:
             raise ValueError(
-                "The table of this link is not on this page any more: drop the file again."
+                "The table of this link is not on this page any more, or was dropped in "
+                "another browser: drop the file again."
             )
         return upload
 
-    def columns(self, key: str) -> list[str]:
-        """Of a table that was added; none of any other."""
-        upload = self._find(key)
+    def columns(self, key: str, client: str = "") -> list[str]:
+        """Of a table that the client added; none of any other."""
+        upload = self._find(key, client)
         return [] if upload is None else list(upload.columns)
 
-    def _find(self, key: str) -> Upload | None:
+    def _find(self, key: str, client: str) -> Upload | None:
         with self._lock:
-            return self._kept.get(key)
+            if client not in self._kept:
+                return None
+            self._seen[client] = self._clock()
+            return self._kept[client].get(key)
+
+    def _make_room(self, client: str, own: Mapping[str, Upload]) -> None:
+        """Forget clients that are gone, if a client's tables fit no more beside others."""
+        if self._fits(client, own):
+            return
+        late = self._clock() - _GONE
+        for other in [other for other, seen in self._seen.items() if seen < late]:
+            del self._kept[other], self._seen[other]
+        if not self._fits(client, own):
+            raise ValueError(
+                "The page holds as many tables of other people as it can: try again later, "
+                f"or on a page of your own (icssl explore). {_ASK_INSTEAD}"
+            )
+
+    def _fits(self, client: str, own: Mapping[str, Upload]) -> bool:
+        tables = {**self._kept, client: own}.values()
+        return sum(each.size for kept in tables for each in kept.values()) <= self._most
 
 
 def read_upload(name: str, contents: str) -> Upload:
     """A file from ``data:...;base64,...``; what is no table of ours is refused."""
-    name = PurePath(name.replace("\\", "/")).name or "table"
+    name = printable(PurePath(name.replace("\\", "/")).name, 200) or "table"
     suffix = PurePath(name).suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(
@@ -138,6 +199,10 @@ def _csv_frame(name: str, content: bytes) -> Any:
     with _explained(name):
         import pandas as pd
 
+        columns = _widest_line(content)
+    # Before pandas reads it, which needs 3 kB for each column.
+    _check_count(name, "columns", columns, MOST_COLUMNS)
+    with _explained(name):
         frame = pd.read_csv(
             BytesIO(content),
             encoding="utf-8-sig",
@@ -145,36 +210,49 @@ def _csv_frame(name: str, content: bytes) -> Any:
             low_memory=False,
             nrows=MOST_ROWS + 1,
         )
-    if len(frame) > MOST_ROWS:
-        raise ValueError(_too_many(name, f"more than {MOST_ROWS:,}"))
+    _check_count(name, "rows", len(frame), MOST_ROWS, f"more than {MOST_ROWS:,}")
     return frame
 
 
+def _widest_line(content: bytes) -> int:
+    """The most cells that a line has, of those that are read."""
+    allow_long_cells(len(content))
+    text = TextIOWrapper(BytesIO(content), encoding="utf-8-sig", newline="")
+    try:
+        return max(map(len, islice(csv.reader(text), MOST_ROWS + 2)), default=0)
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+
+
 def _parquet_frame(name: str, content: bytes) -> Any:
-    """Every column, if the file's own account of its size is not above what is taken."""
+    """Every column, if what the file unpacks to is not above what is taken."""
     with _explained(name):
         import pandas as pd
-        from pyarrow.parquet import read_metadata
-
-        about = read_metadata(BytesIO(content))
-    if about.num_rows > MOST_ROWS:
-        raise ValueError(_too_many(name, f"{about.num_rows:,}"))
-    groups = (about.row_group(i) for i in range(about.num_row_groups))
-    size = sum(group.total_byte_size for group in groups)
+        import pyarrow  # noqa: F401
+    with opened_parquet(name, BytesIO(content)) as file:
+        about, schema = file.metadata, file.schema_arrow
+    _check_count(name, "rows", about.num_rows, MOST_ROWS)
+    _check_count(name, "columns", about.num_columns, MOST_COLUMNS)
+    check_names(name, "column", schema.names, [])
+    check_flat(name, schema)
+    with opened_parquet(name, BytesIO(content)) as file:
+        size = unpacked_bytes(file, MOST_UNPACKED)
     if size > MOST_UNPACKED:
         raise ValueError(
-            f"{name} has {size / 2**20:,.0f} MB without compression, and the page takes "
-            f"{MOST_UNPACKED // 2**20} MB: drop a part of it. {_ASK_INSTEAD}"
+            f"{name} unpacks to more than the {MOST_UNPACKED // 2**20} MB that the page "
+            f"takes: drop a part of it. {_ASK_INSTEAD}"
         )
-    with _explained(name):
+    with opened_parquet(name, BytesIO(content)):
         return pd.read_parquet(BytesIO(content))
 
 
-def _too_many(name: str, rows: str) -> str:
-    return (
-        f"{name} has {rows} rows, and the page takes {MOST_ROWS:,}: drop fewer. "
-        f"{_ASK_INSTEAD}"
-    )
+def _check_count(name: str, kind: str, count: int, most: int, said: str = "") -> None:
+    """Refuse more rows or columns than the page takes."""
+    if count > most:
+        raise ValueError(
+            f"{name} has {said or f'{count:,}'} {kind}, and the page takes {most:,}: drop "
+            f"fewer. {_ASK_INSTEAD}"
+        )
 
 
 @contextmanager

@@ -2,20 +2,22 @@
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy import ndarray
 
-from icssl.errors import did_you_mean, reason_of
+from icssl.errors import did_you_mean, list_names, reason_of
 from icssl.files import replacing
 from icssl.tabular.cells import exact_number
 from icssl.tabular.containers import plain_column
+from icssl.tabular.npz import read_arrays, read_headers, write_arrays
+from icssl.tabular.parquet import check_flat, opened_parquet
 
 SUFFIXES = (".csv", ".parquet", ".npz")
 _SEPARATORS = ";\t|,"
@@ -92,7 +94,7 @@ def read_table(
     if path.suffix == ".npz":
         return _read_npz(path, target, drop)
     if path.suffix == ".parquet":
-        table = _read_parquet(path)
+        table = _read_parquet(path, drop)
         return frame_table(
             path, table.to_pandas(), target, partial(arrow_labels, [table]), table, drop
         )
@@ -195,14 +197,19 @@ def write_table(table: LabelTable, columns: Mapping[str, ndarray], path: Path) -
     named = {_free_name(name, taken): values for name, values in columns.items()}
     with replacing(path) as unfinished:
         if path.suffix == ".npz":
-            arrays: dict[str, Any] = {name: _plain(v) for name, v in named.items()}
-            with unfinished.open("wb") as file:
-                np.savez(file, **kept, **arrays)
+            arrays = {name: _plain(values) for name, values in named.items()}
+            write_arrays(unfinished, {**kept, **arrays})
         elif path.suffix == ".parquet":
             _write_parquet(kept, named, unfinished)
         else:
-            kept.assign(**named).to_csv(
-                unfinished, index=False, sep=table.separator, float_format="%.6g"
+            frame = kept.assign(**named)
+            frame.to_csv(
+                unfinished,
+                index=False,
+                sep=table.separator,
+                float_format="%.6g",
+                # By default one row at a time where there are 100,000 columns.
+                chunksize=max(16, 100_000 // frame.shape[1]),
             )
 
 
@@ -229,16 +236,17 @@ def _plain(values: ndarray) -> ndarray:
 
 
 def check_names(
-    path: Path, kind: str, names: Sequence[str], wanted: Sequence[str], hint: str = ""
+    path: Path | str, kind: str, names: Sequence[str], wanted: Sequence[str], hint: str = ""
 ) -> None:
     """Every name occurs, and occurs once."""
-    for name in names:
-        if names.count(name) > 1:
+    counts = Counter(names)
+    for name, count in counts.items():
+        if count > 1:
             raise ValueError(f"{path} has more than one {kind} {name!r}.")
     for name in wanted:
-        if name not in names:
+        if name not in counts:
             raise ValueError(
-                f"{path} has no {kind} {name!r}: it has {', '.join(map(repr, names))}."
+                f"{path} has no {kind} {name!r}: it has {list_names(names)}."
                 f"{did_you_mean(name, names)}{hint}"
             )
 
@@ -293,6 +301,7 @@ def _read_text(path: Path, separator: str) -> Any:
 def _check_csv(path: Path, separator: str) -> None:
     """Refuse a file with lines cut short, which pandas would fill with missing cells."""
     width, line, header = 0, 1, []
+    allow_long_cells(path.stat().st_size)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file, delimiter=separator, strict=True)
@@ -319,6 +328,14 @@ def _check_csv(path: Path, separator: str) -> None:
         ) from error
 
 
+def allow_long_cells(size: int) -> None:
+    """Let ``csv`` read cells of up to ``size`` characters; its own limit is 131,072.
+
+    The limit is one for all threads, so it is never put back while another one reads.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), min(size, 2**31 - 1)))
+
+
 def _other_separator(header: Sequence[str], separator: str) -> str:
     """The end of a message: what may stand between cells, if the header is one of them."""
     if len(header) != 1:
@@ -327,31 +344,24 @@ def _other_separator(header: Sequence[str], separator: str) -> str:
     return f" Try --separator {there[0]!r}." if there else " Is the separator right?"
 
 
-def _read_parquet(path: Path) -> Any:
+def _read_parquet(path: Path, drop: Sequence[str]) -> Any:
     _pandas(path)
-    from pyarrow.parquet import read_table as read
-
-    try:
-        return read(path)
-    except (ValueError, OSError) as error:
-        raise ValueError(
-            f"{path} cannot be read as .parquet, perhaps it is cut short: "
-            f"{reason_of(error)}."
-        ) from error
+    with opened_parquet(path) as file:
+        schema = file.schema_arrow
+    check_names(path, "column", schema.names, [])
+    check_flat(path, schema, drop)
+    with opened_parquet(path) as file:
+        return file.read()
 
 
 def _read_npz(path: Path, target: str, drop: Sequence[str]) -> LabelTable:
-    try:
-        with path.open("rb") as file, np.load(file) as found:
-            arrays = dict(found)
-    except (OSError, EOFError, ValueError, TypeError, BadZipFile) as error:
-        raise ValueError(
-            f"{path} cannot be read as .npz, perhaps it is cut short: {reason_of(error)}."
-        ) from error
-    check_names(path, "array", list(arrays), [target, *drop])
+    headers = read_headers(path)
+    check_names(path, "array", list(headers), [target, *drop])
+    shape = headers[target].shape
+    if len(shape) != 1 or not shape[0]:
+        raise ValueError(f"{path}: {target!r} must have a label a row, got {shape}.")
+    arrays = read_arrays(path, headers)
     cells = arrays[target]
-    if cells.ndim != 1 or not len(cells):
-        raise ValueError(f"{path}: {target!r} must have a label a row, got {cells.shape}.")
     used = [
         array.reshape(len(cells), -1)
         for name, array in arrays.items()
@@ -378,12 +388,14 @@ def _with_times(frame: Any) -> Any:
     """Text columns in which every cell is a date (ISO 8601) made into times."""
     import pandas as pd
 
-    for name in frame.columns:
-        column = frame[name]
+    changed = {}
+    for name, column in frame.items():
+        if column.dtype.kind in "biufcmM":
+            continue
         present = column.dropna()
         if not len(present) or not all(isinstance(cell, str) for cell in present):
             continue
         times = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)
         if times.notna().sum() == len(present):
-            frame = frame.assign(**{name: times.dt.tz_localize(None)})
-    return frame
+            changed[name] = times.dt.tz_localize(None)
+    return frame.assign(**changed)  # at once: each time it copies the list of columns

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
-from icssl.errors import reason_of
 from icssl.tabular.files import check_names
+from icssl.tabular.parquet import check_flat, opened_parquet
 from icssl.tabular.targets import blank_texts
 
 LEAST_ROWS = 2**10
@@ -44,7 +44,7 @@ class Piece:
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
         """Its rows, as a table of Arrow; the groups in which they lie are read whole."""
-        with _opened(self.path) as file:
+        with opened_parquet(self.path) as file:
             groups = range(file.num_row_groups)
             ends = np.cumsum([file.metadata.row_group(i).num_rows for i in groups])
             first = int(np.searchsorted(ends, self.start, side="right"))
@@ -58,6 +58,7 @@ def pieces_of(
     path: Path,
     needed: Sequence[str] = (),
     *,
+    unread: Sequence[str] = (),
     most: int | None = None,
     several: int = 1,
 ) -> list[Piece]:
@@ -69,6 +70,8 @@ def pieces_of(
         Files of one folder must have the same columns.
     needed : sequence of str
         Columns that must be there.
+    unread : sequence of str
+        Columns that the classifier does not see, so that their cells may be lists.
     most : int, optional
         Rows of a piece; by default as many as fit the memory easily.
     several : int
@@ -76,11 +79,12 @@ def pieces_of(
     """
     schemas, rows = {}, {}
     for name in _files(path):
-        with _opened(name) as file:
+        with opened_parquet(name) as file:
             schemas[name], rows[name] = file.schema_arrow, file.metadata.num_rows
     _check_alike(schemas)
     first, schema = next(iter(schemas.items()))
     check_names(first, "column", schema.names, needed)
+    check_flat(first, schema, unread)
     total = sum(rows.values())
     if not total:
         raise ValueError(f"{path} has no rows.")
@@ -105,22 +109,6 @@ def _files(path: Path) -> list[Path]:
     if not found:
         raise ValueError(f"{path} is a folder without a .parquet file.")
     return found
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with ParquetFile(path) as file:
-            yield file
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist.") from None
-    except (ValueError, OSError) as error:
-        raise ValueError(
-            f"{path} cannot be read as .parquet, perhaps it is cut short: "
-            f"{reason_of(error)}."
-        ) from error
 
 
 def _check_alike(schemas: Mapping[Path, Any]) -> None:

@@ -1,0 +1,126 @@
+"""Parquet files, with the checks that come before their cells are unpacked."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from icssl.errors import reason_of
+
+
+@contextmanager
+def opened_parquet(name: Path | str, source: BytesIO | None = None) -> Iterator[Any]:
+    """Open a Parquet file; what pyarrow cannot read is a ``ValueError`` with its name.
+
+    Parameters
+    ----------
+    name : Path or str
+        The file, or what to call it in messages.
+    source : BytesIO, optional
+        Its bytes, where they are not on a disk.
+    """
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(name if source is None else source) as file:
+            yield file
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{name} does not exist.") from None
+    except (ValueError, OSError, ArrowException) as error:
+        raise ValueError(
+            f"{name} cannot be read as .parquet, perhaps it is cut short: "
+            f"{reason_of(error)}."
+        ) from error
+
+
+def check_flat(name: Path | str, schema: Any, unread: Collection[str] = ()) -> None:
+    """Refuse columns whose cells are lists or records, except those in ``unread``.
+
+    Maps are refused even there: pandas reads them, and cannot write them back.
+    """
+    for field in schema:
+        has_map = _holds_map(field.type)
+        if has_map or (field.name not in unread and _is_nested(field.type)):
+            advice = "" if has_map else " Leave it out (icssl classify: --drop), or make"
+            raise ValueError(
+                f"{name}: cells of column {field.name!r} are not single values but "
+                f"{field.type}.{advice or ' Make'} a column of each part."
+            )
+
+
+def unpacked_bytes(file: Any, most: int) -> int:
+    """Count the bytes that all cells of a file without nested columns need in memory.
+
+    A repeated text is in the file once, so the file's own account of its size says nothing
+    about the cells. Texts are therefore unpacked, a few rows of one column at a time, and
+    forgotten; more than ``most`` bytes are counted no further, and no more than about twice
+    ``most`` are held.
+
+    Parameters
+    ----------
+    file : pyarrow.parquet.ParquetFile
+    most : int
+        Bytes that are allowed.
+    """
+    packed = _packed_bytes(file)
+    if sum(packed) > most:
+        return sum(packed)
+    total = 0
+    for field, size in zip(file.schema_arrow, packed, strict=True):
+        width = _fixed_bits(field.type)
+        if width is not None:
+            total += file.metadata.num_rows * width // 8
+            continue
+        # In every encoding a cell is at most as long as all that is stored of its column.
+        rows = max(1, most // max(size, 1))
+        for batch in file.iter_batches(rows, columns=[field.name], use_threads=False):
+            total += _decoded(batch.column(field.name)).nbytes
+            if total > most:
+                return total
+    return total
+
+
+def _packed_bytes(file: Any) -> list[int]:
+    """Bytes of every column before its cells are decoded."""
+    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+    return [
+        sum(group.column(j).total_uncompressed_size for group in groups)
+        for j in range(len(file.schema_arrow))
+    ]
+
+
+def _fixed_bits(kind: Any) -> int | None:
+    """Bits of a cell, or None if cells differ in length."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return None
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return None
+
+
+def _decoded(cells: Any) -> Any:
+    """Cells without a dictionary of their values."""
+    from pyarrow import types
+
+    return cells.dictionary_decode() if types.is_dictionary(cells.type) else cells
+
+
+def _is_nested(kind: Any) -> bool:
+    from pyarrow import BaseExtensionType, types
+
+    if isinstance(kind, BaseExtensionType):
+        kind = kind.storage_type
+    return types.is_nested(kind)
+
+
+def _holds_map(kind: Any) -> bool:
+    """Whether a kind is that of maps, or of lists or records of them."""
+    from pyarrow import types
+
+    parts = (kind.field(i).type for i in range(kind.num_fields))
+    return types.is_map(kind) or any(map(_holds_map, parts))
