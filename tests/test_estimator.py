@@ -44,16 +44,32 @@ EXPECTED_FAILURES = {
     "without a label"
 }
 ALL, ONE = MODELS
-DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+def common_checks(**parameters):
+    """All checks of scikit-learn for a classifier with these parameters."""
+    return parametrize_with_checks(
+        [ICSSLClassifier(**parameters)],
+        expected_failed_checks=lambda _: EXPECTED_FAILURES,
+    )
 
 
 # The checks draw rows that are equal and have different classes.
-@pytest.mark.filterwarnings("ignore:.*labelled rows that are equal in all columns")
-@parametrize_with_checks(
-    [ICSSLClassifier(device=device) for device in DEVICES],
-    expected_failed_checks=lambda _: EXPECTED_FAILURES,
+equal_rows = pytest.mark.filterwarnings(
+    "ignore:.*labelled rows that are equal in all columns"
 )
+
+
+@equal_rows
+@common_checks()
 def test_common_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.gpu
+@equal_rows
+@common_checks(device="cuda")
+def test_common_checks_of_scikit_learn_on_a_gpu(estimator, check):
     check(estimator)
 
 
