@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
-import pandas as pd
 import psutil
 import pytest
 from typer.testing import CliRunner
@@ -36,6 +35,7 @@ from test_reproduce import TOY
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
 
 # Ray Data sets fields of its own that it calls deprecated.
 pytestmark = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\.data\..*")
