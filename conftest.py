@@ -2,10 +2,20 @@
 
 from importlib.util import find_spec
 
-# Triton comes with torch for GPUs; without it these kernels cannot be imported.
-collect_ignore = []
-if find_spec("triton") is None:
-    collect_ignore += [
-        f"src/icssl/model/triton_{name}.py" for name in ("walks", "eigenmap", "narrow")
-    ]
-    collect_ignore.append("src/icssl/context/triton_graph.py")
+# Modules that cannot be imported without an optional package.
+NEEDS = {
+    "triton": [
+        "context/triton_graph",
+        "model/triton_eigenmap",
+        "model/triton_narrow",
+        "model/triton_walks",
+    ],
+    "dash": ["explore/app", "explore/layout", "explore/table_view", "explore/views"],
+    "pandas": ["real/pages", "real/summary"],
+}
+collect_ignore = [
+    f"src/icssl/{module}.py"
+    for package, modules in NEEDS.items()
+    if find_spec(package) is None
+    for module in modules
+]

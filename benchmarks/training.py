@@ -31,7 +31,6 @@ CPU_CASES = [
     ("plain loop", "e2e_icl", "plain", 1, 64),
     ("eager", "e2e_icl", "eager", 1, 64),
     ("eager, 4 models", "e2e_icl", "eager", 4, 64),
-    ("compiled", "e2e_icl", "compiled", 1, 64),
     ("encoder head, eager", "e2e_encoder", "eager", 1, 64),
     ("Transformer baseline, eager", "transformer", "eager", 1, 64),
 ]
@@ -43,7 +42,6 @@ GPU_CASES = [
     ("graph, 16 models, TF32", "e2e_icl", "graph", 16, 256),
     ("encoder head, graph, 16 models, TF32", "e2e_encoder", "graph", 16, 256),
     ("Transformer baseline, graph, 4 models, TF32", "transformer", "graph", 4, 256),
-    ("compiled graph, 16 models", "e2e_icl", "compiled_graph", 16, 256),
 ]
 
 

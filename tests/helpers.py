@@ -11,6 +11,7 @@ from icssl.training.step import Step
 
 F64 = {"rtol": 1e-10, "atol": 1e-12}  # exact identities, checked in float64
 F64_DEEP = {"rtol": 1e-7, "atol": 1e-9}  # float64 through a whole model: rounding adds up
+ROUNDING = 1e-9  # of the largest number in float64: what is smaller may be rounding
 F32 = {"rtol": 1e-4, "atol": 1e-5}  # the same in float32, where backends sum differently
 
 
@@ -58,12 +59,22 @@ def bottom_eigenvectors(r, k):
     return torch.linalg.eigh(r @ r.mT).eigenvectors[..., :k]
 
 
-def without_gradient(module):
-    """Names of parameters that the last backward pass did not reach."""
+def without_gradient(module, output, generator):
+    """Names of parameters that no gradient reaches from a random sum of the output.
+
+    Random weights have no symmetry. Of ``output.pow(3).sum()`` with two opposite logits the
+    gradient is zero, and rounding alone decides whether its entries are.
+    """
+    weights = torch.randn(output.shape, generator=generator, dtype=output.dtype)
+    parameters = dict(module.named_parameters())
+    grads = torch.autograd.grad(
+        (output * weights).sum(), list(parameters.values()), allow_unused=True
+    )
+    sizes = [0.0 if grad is None else grad.abs().max().item() for grad in grads]
     return [
         name
-        for name, parameter in module.named_parameters()
-        if parameter.grad is None or not parameter.grad.abs().max() > 0
+        for name, size in zip(parameters, sizes, strict=True)
+        if not size > ROUNDING * max(sizes)
     ]
 
 

@@ -8,7 +8,6 @@ import weakref
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy import sparse
@@ -740,7 +739,7 @@ def test_without_an_index_rows_are_compared(monkeypatch):
 
 
 def frames(X):
-    polars = pytest.importorskip("polars")
+    pd, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     names = [f"c{j}" for j in range(X.shape[1])]
     yield X
     yield pd.DataFrame(X, columns=names)

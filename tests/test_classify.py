@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.image import imread
 from typer.testing import CliRunner
@@ -16,6 +15,8 @@ from icssl.classify_pieces import CONTEXT_ROWS
 from icssl.classify_report import least_certain, report_html
 from icssl.cli import app
 from icssl.tabular.files import LabelTable, read_table, write_table
+
+pd = pytest.importorskip("pandas")
 
 
 def run(*arguments):

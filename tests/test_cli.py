@@ -162,10 +162,13 @@ def test_features_of_a_folder(tmp_path):
         (["sample", "sphere", "--labels", "many"], ["labels must be a count"]),
         (["sample", "gone.npz"], ["gone.npz does not exist"]),
         (["features", "nowhere"], ["nowhere"]),
-        (["features", ".", "--backbone", "resnet"], ["unknown backbone 'resnet'"]),
+        (["features", "pictures", "--backbone", "resnet"], ["unknown backbone 'resnet'"]),
     ],
 )
-def test_bad_data_exits_with_2_and_says_why(tmp_path, arguments, words):
+def test_bad_data_exits_with_2_and_says_why(tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures" / "class").mkdir(parents=True)
+    (tmp_path / "pictures" / "class" / "0.png").touch()
     output = tmp_path / "out.safetensors"
     result = run(*arguments, "-o", str(output))
     assert result.exit_code == 2

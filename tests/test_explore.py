@@ -17,7 +17,6 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy.special import softmax
@@ -53,6 +52,9 @@ from icssl.explore.state import (
 )
 
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
+pytest.importorskip("pandas")
+
+import pandas as pd
 
 from icssl.explore import table_view, views
 from icssl.explore.app import _refusal, build_app, listen, server_on

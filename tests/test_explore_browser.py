@@ -10,13 +10,14 @@ import threading
 import time
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
 pytest.importorskip("selenium", reason="selenium is not installed: pip install selenium")
+pytest.importorskip("pandas")
 
+import pandas as pd
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains

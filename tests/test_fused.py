@@ -1,6 +1,7 @@
 """The backend that mixes the heads as it forms them, against twins that do not."""
 
 import copy
+from importlib import import_module
 
 import pytest
 import torch
@@ -250,6 +251,25 @@ def test_fused_eigenmap_equals_dense(device, n, k):
     close(found[0].double(), expected[0], F32_LOGITS)
     for grad, reference in zip(found[1:], expected[1:], strict=True):
         close(grad.double(), reference, F32_GRADIENTS)
+
+
+SMALLEST_KERNEL = {"layers": 2, "heads": 2, "points": 16, "wide": 16, "block": 16}
+WHOLE_NUMBERS = ("n", "per_model", "steps", "layer_loops")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["_forward_kernel", "_backward_kernel"])
+@pytest.mark.parametrize("number", ["fp32", "fp64"])
+def test_kernels_of_stage_2_take_numbers_of_either_type(name, number):
+    """torch.compile passes a Python float to a kernel as float64, Triton as float32."""
+    triton = pytest.importorskip("triton")
+    hopper = import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
+    kernel = getattr(import_module("icssl.model.triton_eigenmap"), name)
+    types = dict.fromkeys(kernel.arg_names, "*fp32") | {"shortest": number}
+    types |= dict.fromkeys(WHOLE_NUMBERS, "i32")
+    types |= dict.fromkeys(SMALLEST_KERNEL, "constexpr")
+    source = triton.compiler.ASTSource(kernel, types, constexprs=SMALLEST_KERNEL)
+    triton.compile(source, target=hopper)
 
 
 def extremes(generator):

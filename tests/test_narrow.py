@@ -9,7 +9,6 @@ from icssl.model.attention import attention, attention_transposed, is_narrow
 RELATIVE, OF_GRADIENTS = 2e-5, 5e-5
 FUNCTIONS = {"attention": attention, "transposed": attention_transposed}
 both = pytest.mark.parametrize("name", FUNCTIONS)
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def drawn(generator, q=2100, k=2050, d=6, v=8, b=2, transposed=False):
@@ -38,14 +37,14 @@ def check(name, inputs):
         assert distance(grad, truth) < OF_GRADIENTS
 
 
-@on_gpu
+@pytest.mark.gpu
 @both
 @pytest.mark.parametrize(("d", "v"), [(1, 1), (6, 8), (30, 31), (3, 16)])
 def test_result_and_gradients_are_those_of_float64(generator, name, d, v):
     check(name, drawn(generator, d=d, v=v, transposed=name == "transposed"))
 
 
-@on_gpu
+@pytest.mark.gpu
 @both
 def test_queries_far_from_all_keys_read_the_nearest(generator, name):
     """All their weights are below what float32 can hold."""
@@ -58,7 +57,7 @@ def test_queries_far_from_all_keys_read_the_nearest(generator, name):
     assert distance(found, expected) < 1e-2
 
 
-@on_gpu
+@pytest.mark.gpu
 @both
 @pytest.mark.parametrize("size", [1e-3, 2.0])
 def test_wide_and_narrow_weights(generator, name, size):
@@ -67,7 +66,7 @@ def test_wide_and_narrow_weights(generator, name, size):
     check(name, [size * query, size * key, value])
 
 
-@on_gpu
+@pytest.mark.gpu
 @both
 def test_points_beyond_float16(generator, name):
     far, _, value = drawn(generator, k=2100)
@@ -78,7 +77,7 @@ def test_points_beyond_float16(generator, name):
     assert distance(found, expected) < 0.1
 
 
-@on_gpu
+@pytest.mark.gpu
 def test_any_axes_before_the_points(generator):
     query, key, value = drawn(generator, b=4)
     wide = [t.reshape(2, 2, *t.shape[1:]) for t in (query, key, value)]

@@ -15,7 +15,6 @@ from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
-import pandas as pd
 import psutil
 import pytest
 from typer.testing import CliRunner
@@ -40,6 +39,7 @@ from test_reproduce import TOY
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
+pd = pytest.importorskip("pandas")
 
 # Ray Data sets fields of its own that it calls deprecated.
 pytestmark = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\.data\..*")

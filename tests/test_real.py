@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -17,6 +16,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.neighbors import KNeighborsClassifier
 from typer.testing import CliRunner
+
+pytest.importorskip("pandas")
+
+import pandas as pd
 
 from icssl import ICSSLClassifier
 from icssl.cli import app

@@ -5,7 +5,6 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy import sparse
@@ -15,8 +14,10 @@ from sklearn.exceptions import DataConversionWarning, NotFittedError
 from helpers import F64
 from icssl.tabular import ColumnEncoder, columns, read_targets
 
+pd = pytest.importorskip("pandas")
+
 HALF = np.sqrt(0.5)  # of a category that a row has
-MISSING = [None, float("nan"), pd.NA, pd.NaT, np.datetime64("NaT")]
+MISSING = [None, float("nan"), pd.NA, pd.NaT, np.datetime64("NaT", "s")]
 
 
 @pytest.fixture

@@ -3,10 +3,11 @@
 from datetime import datetime
 
 import numpy as np
-import pandas as pd
 import pytest
 
 pytest.importorskip("hypothesis")
+pytest.importorskip("pandas")
+import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

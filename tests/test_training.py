@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +51,6 @@ TWENTY_STEPS = {"rtol": 1e-4, "atol": 1e-4}
 RIDGE = 1e-10
 
 FEW_LAYERS = ["model.eigenmap_layers=1", "model.stage_loops=1", "model.laplacian_heads=2"]
-GPU_MODES = ["graph", "compiled", "compiled_graph"]
 
 
 # The loss
@@ -519,67 +517,25 @@ def test_models_trained_at_once_equal_each_alone(device, preset):
         assert_same_run((losses[i : i + 1], weights[i : i + 1]), alone)
 
 
-@pytest.mark.filterwarnings("default")  # the compiler warns about itself and gives advice
+@pytest.mark.gpu
 @pytest.mark.parametrize("models", [1, 3])
-@pytest.mark.parametrize("mode", GPU_MODES)
-def test_modes_of_a_gpu_equal_eager(device, mode, models):
-    if device == "cpu":
-        pytest.skip("CUDA graphs are of a GPU; compiling for a CPU has its own test")
+def test_a_graph_equals_eager(models):
     config = twenty_steps_of("e2e_icl")
     configs = [replace(config, seed=seed) for seed in range(models)]
-    assert_same_run(run_of(configs, mode, device), run_of(configs, device=device))
+    assert_same_run(run_of(configs, "graph", "cuda"), run_of(configs, device="cuda"))
 
 
-def test_a_graph_takes_more_coordinates_than_points(device):
+@pytest.mark.gpu
+def test_a_graph_takes_more_coordinates_than_points():
     """What is done to such points is part of the graph of a step."""
-    if device == "cpu":
-        pytest.skip("CUDA graphs are of a GPU")
     overrides = ["data.sources=product", "data.n=12", "labels=[3, 5]", "steps=5", "batch=4"]
     configs = [load_config("e2e_icl", [*overrides, f"seed={seed}"]) for seed in range(2)]
-    assert_same_run(run_of(configs, "graph", device), run_of(configs, device=device))
+    assert_same_run(run_of(configs, "graph", "cuda"), run_of(configs, device="cuda"))
 
 
-# In a process of its own: the compiler cannot look into what checks shapes in tests. The
-# smallest of models, for every kernel takes a second or two to compile.
-COMPILED = """
-import sys
-
-import torch
-
-torch.set_num_threads(1)
-sys.path[:0] = sys.argv[1].split(";")
-from helpers import run_of
-from icssl.training.config import load_config
-
-config = load_config("paper", sys.argv[2:])
-for one, other in zip(run_of([config], "compiled"), run_of([config]), strict=True):
-    print(float((one - other).abs().max()))
-"""
-SMALLEST = ["data.n=12", "model.n_points=12", "model.k=2", "model.embedding=simplex"]
-SMALLEST += ["model.laplacian_layers=1", "model.layer_loops=1", "model.eigenmap_heads=1"]
-
-
-@pytest.mark.skipif(
-    not (shutil.which("g++") or shutil.which("clang++")),
-    reason="torch.compile needs a C++ compiler",
-)
-def test_compiled_equals_eager():
-    overrides = toy("paper", *TWENTY, *FEW_LAYERS, *SMALLEST)
-    result = subprocess.run(
-        [sys.executable, "-c", COMPILED, ";".join(sys.path), *overrides],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    loss, weights = map(float, result.stdout.split())
-    assert max(loss, weights) < TWENTY_STEPS["atol"]
-
-
-@pytest.mark.parametrize("mode", ["graph", "compiled_graph"])
-def test_a_graph_needs_a_gpu(mode):
-    with pytest.raises(ValueError, match=f"mode='{mode}' needs a GPU, got device cpu"):
-        train([toy_config()], mode=mode)
+def test_a_graph_needs_a_gpu():
+    with pytest.raises(ValueError, match="mode='graph' needs a GPU, got device cpu"):
+        train([toy_config()], mode="graph")
 
 
 BAD_ARGUMENTS = {

@@ -6,7 +6,7 @@ import torch
 from icssl.context.exact import exact_graph, exact_scale
 from icssl.context.neighbours import Graph, Scale, scale_of, weights
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.gpu
 RELATIVE = 1e-4
 
 

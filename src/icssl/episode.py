@@ -101,7 +101,6 @@ class Episode:
         ``n_classes`` must be given and ``y`` must be int64.
         """
         episode = object.__new__(cls)
-        # A constant and no call of dataclasses.fields, which torch.compile cannot follow.
         for name, default in _DEFAULTS.items():
             object.__setattr__(episode, name, values.pop(name, default))
         if values:

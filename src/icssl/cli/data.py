@@ -132,9 +132,11 @@ def features(
     from rich.progress import track
 
     from icssl.data.backbones import extract_folder, load_backbone
+    from icssl.data.tables import image_files
 
     with user_errors():
         check_file(output)
+        image_files(folder)  # a folder without any is said before a network is loaded
         rows, width = extract_folder(
             folder,
             load_backbone(backbone, weights),

@@ -43,9 +43,7 @@ def train(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     mode: Annotated[
         str | None,
-        typer.Option(
-            help="eager, compiled, graph or compiled_graph.", show_default="by device"
-        ),
+        typer.Option(help="eager, or graph on a GPU.", show_default="by device"),
     ] = None,
     checkpoint_every: Annotated[
         int, typer.Option(min=1, help="Steps between checkpoints.")

@@ -127,12 +127,11 @@ def squared_distances(
     a: Float[Tensor, "*batch q d"], b: Float[Tensor, "*batch k d"]
 ) -> Float[Tensor, "*batch q k"]:
     """Squared distances by differences, accurate also between close, far-off points."""
-    if exporting() and a.shape[-1] > _FEW_COORDINATES:
-        return _by_products(a.double(), b.double()).to(a.dtype)  # ONNX has no cdist
-    if torch.compiler.is_compiling():
-        # The compiler fuses this with what follows, and cannot look into cdist.
-        return (a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(dim=-1)
-    return _SquaredDistances.apply(a, b)
+    if not exporting():
+        return _SquaredDistances.apply(a, b)
+    if a.shape[-1] > _FEW_COORDINATES:  # ONNX has no cdist
+        return _by_products(a.double(), b.double()).to(a.dtype)
+    return (a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(dim=-1)
 
 
 def is_narrow(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -140,7 +139,7 @@ def is_narrow(query: Tensor, key: Tensor, value: Tensor) -> bool:
     narrow = query.shape[-1] <= NARROW_COORDINATES and value.shape[-1] <= NARROW_COLUMNS
     many = min(query.shape[-2], key.shape[-2]) >= _MANY_POINTS
     usual = query.is_cuda and query.dtype == torch.float32
-    return usual and narrow and many and not torch.compiler.is_compiling() and has_triton()
+    return usual and narrow and many and has_triton()
 
 
 @cache

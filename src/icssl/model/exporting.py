@@ -16,8 +16,8 @@ _state = {"exporting": False}
 def exporting() -> bool:
     """Whether ONNX will compute what is computed now.
 
-    Not ``torch.compiler.is_exporting``: older versions of torch lack it, or say so under
-    ``torch.compile``, too.
+    Not ``torch.compiler.is_exporting``, which is also true where ``torch.export`` is called
+    for another reason.
     """
     return _state["exporting"]
 

@@ -75,7 +75,7 @@ def _mixed(
 def has_kernels(x: Tensor, most_points: int = _MOST_POINTS) -> bool:
     """Whether Triton kernels can take these points: they come with torch for GPUs."""
     few = x.shape[-2] <= most_points
-    return x.is_cuda and few and not torch.compiler.is_compiling() and has_triton()
+    return x.is_cuda and few and has_triton()
 
 
 class FirstDerivative(torch.autograd.Function):
@@ -112,9 +112,6 @@ def fold_models(size: int, in_dims: tuple[Any, ...], inputs: tuple[Any, ...]) ->
 
 def _sum_over(weights: Tensor, matrices: Tensor) -> Tensor:
     """``sum_j weights_ij matrices_j``, (b, i, n, n)."""
-    if torch.compiler.is_compiling():
-        # Element-wise, so that the compiler can fuse it with what stands around it.
-        return (weights[None, :, :, None, None] * matrices[:, None]).sum(dim=2)
     flat = matrices.flatten(2)
     product = weights.expand(len(flat), *weights.shape) @ flat
     return product.unflatten(2, matrices.shape[2:])

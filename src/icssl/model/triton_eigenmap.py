@@ -172,6 +172,12 @@ def _product(a, b):
 
 
 @triton.jit
+def _at_least(length, shortest):
+    """Lengths to divide by, in float32 even if torch.compile passes a float64 number."""
+    return tl.maximum(length, tl.cast(shortest, tl.float32))
+
+
+@triton.jit
 def _apply_gram(gram, columns, stride, n, j, c, points: tl.constexpr, block: tl.constexpr):
     """G times the columns at ``columns``, whose rows are ``stride`` apart."""
     result = tl.zeros((points, c.shape[0]), tl.float32)
@@ -242,7 +248,7 @@ def _forward_kernel(
         on = tl.load(on_operator + layer * wide * wide + square)
         z = _product(f, mixing) + _product(power, on)
         length = tl.sqrt(tl.sum(z * z, axis=0))
-        f = z / tl.maximum(length, shortest)[None, :]
+        f = z / _at_least(length, shortest)[None, :]
         at = history + j[:, None] * stride + (t + 1) * wide + c[None, :]
         tl.store(at, f, mask=known)
         tl.store(lengths + (b * steps + t) * wide + c, length)
@@ -309,7 +315,7 @@ def _backward_kernel(
         length = tl.load(lengths + (b * steps + t) * wide + c)
         # Through the division by the length, which a column too short does not have.
         along = tl.where(length > shortest, tl.sum(of_f * after, axis=0), 0.0)
-        of_z = (of_f - after * along[None, :]) / tl.maximum(length, shortest)[None, :]
+        of_z = (of_f - after * along[None, :]) / _at_least(length, shortest)[None, :]
         power = _apply_gram(gram, history + t * wide, stride, n, j, c, points, block)
         inner = _product(tl.trans(f), f)
         mixing = _mixing(keep, query_key, value, inner, square, layer, heads, wide)

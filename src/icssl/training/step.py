@@ -1,6 +1,4 @@
-"""One optimiser step of a group: plain, compiled, or replayed as a CUDA graph."""
-
-from collections.abc import Callable
+"""One optimiser step of a group: plain, or replayed as a CUDA graph."""
 
 import torch
 from torch import Tensor
@@ -10,7 +8,7 @@ from icssl.errors import check_choice
 from icssl.training.group import Group
 from icssl.training.optimiser import AdamState, adamw_step_, clipped, schedule
 
-MODES = ("eager", "compiled", "graph", "compiled_graph")
+MODES = ("eager", "graph")
 _WARM_UP = 3
 
 
@@ -22,10 +20,9 @@ class Step:
     group : Group
     state : AdamState
         Changed in place.
-    mode : {"eager", "compiled", "graph", "compiled_graph"}
-        ``"compiled"`` fuses operations with ``torch.compile`` (needs a C++ compiler, on a
-        GPU Triton); ``"graph"`` replays the step as a CUDA graph, which takes the time of
-        launching some thousand small kernels away.
+    mode : {"eager", "graph"}
+        ``"graph"`` replays the step as a CUDA graph, which takes the time of launching some
+        thousand small kernels away; it needs a GPU.
 
     Attributes
     ----------
@@ -36,12 +33,9 @@ class Step:
     def __init__(self, group: Group, state: AdamState, mode: str = "eager") -> None:
         check_choice("mode", mode, MODES)
         weights = state.weights
-        if mode.endswith("graph") and weights.device.type != "cuda":
+        if mode == "graph" and weights.device.type != "cuda":
             raise ValueError(f"mode={mode!r} needs a GPU, got device {weights.device}.")
         self.group, self.state, self.mode = group, state, mode
-        self.losses: Callable[..., tuple[Tensor, Tensor]] = group.losses
-        if mode.startswith("compiled"):
-            self.losses = torch.compile(group.losses, dynamic=False)
 
         def by_model(values: list[float]) -> Tensor:
             return torch.tensor(values, dtype=weights.dtype, device=weights.device)
@@ -61,7 +55,7 @@ class Step:
         warmup = round(config.warmup * config.steps)
         share = schedule(step, config.steps, warmup, config.final_rate)
         torch.mul(self.highest_rate, share, out=self.rate)
-        if not self.mode.endswith("graph"):
+        if self.mode == "eager":
             self._step(episodes)
             return
         if self._graph is None:
@@ -74,7 +68,7 @@ class Step:
 
     def _step(self, episodes: Episode) -> None:
         weights = self.state.weights.detach().requires_grad_()
-        loss, accuracy = self.losses(weights, episodes)
+        loss, accuracy = self.group.losses(weights, episodes)
         (grad,) = torch.autograd.grad(loss.sum(), weights)
         with torch.no_grad():
             grad, length = clipped(grad, self.group.configs[0].clip)
