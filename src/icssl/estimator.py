@@ -318,8 +318,8 @@ class ICSSLClassifier(
         self._dtype = dtype_for(n, device)
         model = deepcopy(self._weights()).to(device, self._dtype)
         given = self.metric == "precomputed"
-        self._order = Order.as_given(n, d) if given else Order.of_cells(rows, codes)
-        y = torch.as_tensor(codes[self._order.rows], device=device)[None]
+        self._order = (Order.as_given if given else Order.of_cells)(rows, codes)
+        y = torch.as_tensor(self._order.sort_codes(codes), device=device)[None]
         known, c = y >= 0, len(self.classes_)
         with torch.no_grad():
             if given:
@@ -394,11 +394,13 @@ class ICSSLClassifier(
         )
 
     def _in_order_of_table(self, found: Prediction) -> Prediction:
-        """Sort the parts of labelled rows, which were read in an order of their own."""
-        if found.parts is None:
-            return found
-        places = np.argsort(np.argsort(self._order.back[self._labelled_rows]))
-        return found._replace(parts=found.parts[:, :, places])
+        """Sort classes and labelled rows, which were read in an order of their own."""
+        classes, parts = self._order.back_classes, found.parts
+        if parts is not None:
+            places = np.argsort(np.argsort(self._order.back[self._labelled_rows]))
+            parts = parts[:, :, places][..., classes]
+        logits, bias = found.logits[..., classes], found.bias[..., classes]
+        return Prediction(logits, bias, found.reach, parts)
 
     def _probabilities(self, found: Prediction) -> ndarray:
         logits = found.logits[0].double().cpu()

@@ -1,4 +1,4 @@
-"""One order for the rows and columns of a table, whatever order they came in.
+"""One order for the rows, columns and classes of a table, whatever order they came in.
 
 Rounding, ties between equally near neighbours and an iteration that is cut short all see
 the order of rows. Read in an order that the cells alone decide, equal tables give equal
@@ -7,6 +7,7 @@ results to the last bit.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -26,15 +27,19 @@ class Order:
         The row of the table that stands first, second, ...
     columns : ndarray of shape (d,)
         The same of the columns.
+    classes : ndarray of shape (c,)
+        The same of the classes.
     """
 
     rows: Int[ndarray, " n"]
     columns: Int[ndarray, " d"]
+    classes: Int[ndarray, " c"]
 
     @classmethod
-    def as_given(cls, n: int, d: int) -> "Order":
-        """Return the order that rows and columns have."""
-        return cls(np.arange(n), np.arange(d))
+    def as_given(cls, table: Any, codes: Int[ndarray, " n"]) -> "Order":
+        """Return the order that rows, columns and classes have."""
+        n, d = table.shape
+        return cls(np.arange(n), np.arange(d), np.arange(codes.max(initial=-1) + 1))
 
     @classmethod
     def of_cells(cls, table: Float[ndarray, "n d"], codes: Int[ndarray, " n"]) -> "Order":
@@ -50,12 +55,23 @@ class Order:
             of_columns = _of_columns(table, of_rows)
         columns = np.argsort(of_columns, kind="stable")
         of_columns[columns] = np.arange(len(columns), dtype=np.uint64)
-        return cls(np.argsort(_of_rows(table, of_columns, codes), kind="stable"), columns)
+        of_rows = _of_rows(table, of_columns, codes)
+        classes = np.argsort(_of_classes(of_rows, codes), kind="stable")
+        return cls(np.argsort(of_rows, kind="stable"), columns, classes)
 
     @property
     def back(self) -> Int[ndarray, " n"]:
         """Where each row of the table stands."""
         return np.argsort(self.rows)
+
+    @property
+    def back_classes(self) -> Int[ndarray, " c"]:
+        """Where each class stands."""
+        return np.argsort(self.classes)
+
+    def sort_codes(self, codes: Int[ndarray, " n"]) -> Int[ndarray, " n"]:
+        """Return the codes of the rows, both in this order; -1 stays -1."""
+        return np.append(self.back_classes, -1)[codes[self.rows]]
 
 
 def _of_columns(table: Float[ndarray, "n d"], of_rows: ndarray) -> ndarray:
@@ -72,9 +88,15 @@ def _of_rows(table: Float[ndarray, "n d"], of_columns: ndarray, codes: ndarray) 
     for part, bits in _bits(table):
         total[part] = _mixed(bits + _mixed(of_columns)).sum(axis=1)
     known = codes >= 0
-    of_classes = np.zeros(codes.max(initial=0) + 1, dtype=np.uint64)
-    np.add.at(of_classes, codes[known], _mixed(total[known]))
-    total[known] += _mixed(of_classes[codes[known]])
+    total[known] += _mixed(_of_classes(total, codes)[codes[known]])
+    return total
+
+
+def _of_classes(of_rows: ndarray, codes: ndarray) -> ndarray:
+    """Return a hash of every class: of its labelled rows."""
+    known = codes >= 0
+    total = np.zeros(codes.max(initial=-1) + 1, dtype=np.uint64)
+    np.add.at(total, codes[known], _mixed(of_rows[known]))
     return total
 
 
