@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from icssl.data.images import SIDE
 from icssl.episode import Episode
+from icssl.files import replacing
 
 # Okabe and Ito's colours, told apart by the colour-blind.
 COLOURS = (
@@ -65,8 +66,8 @@ def draw_episode(episode: Episode, title: str, path: Path) -> None:
         if x.shape[1] == 3:
             axes.set_aspect("equal")
     figure.suptitle(title, fontsize=11)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=110)
 
 
 def principal_coordinates(x: ndarray) -> ndarray:
@@ -129,5 +130,5 @@ def draw_label_curves(
     axes.grid(alpha=0.3)
     # Below, where no curve can be.
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=130)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from icssl.cli.common import check_file, check_folder, user_errors
 from icssl.cli.engines import Address, Engine, GPUsPerTask
-from icssl.files import replacing
+from icssl.files import replacing, sync
 
 if TYPE_CHECKING:
     from icssl.classify import Labelling, Tally
@@ -162,14 +162,15 @@ def classify(
 
         suggestions = _SUGGESTED if suggest is None else suggest
         labelling = _labelled(console, read, model, device, suggestions)
-        with console.status("writing ..."):
-            # Drawn before anything is written: after an error there is no new file.
-            page = "" if report is None else _page(labelling)
+        # After an error there is no new file: the page is drawn and on the disk before the
+        # table is, and takes its place after it.
+        with console.status("writing ..."), ExitStack() as stack:
+            if report is not None:
+                unfinished = stack.enter_context(replacing(report))
+                unfinished.write_text(_page(labelling), encoding="utf-8")
+                sync(unfinished)
             if output is not None:
                 write_table(labelling.table, labelling.columns, output)
-            if report is not None:
-                with replacing(report) as unfinished:
-                    unfinished.write_text(page, encoding="utf-8")
     written = {"Rows": output, "Report": report}
     _print_summary(console, summary_lines(labelling), labelling.tally, written)
 

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from jaxtyping import Bool
@@ -174,24 +172,6 @@ def are_labels(cells: Any) -> Bool[ndarray, " n"]:
     if blank is not None:
         absent = compute.or_(absent, compute.fill_null(blank, True))
     return ~absent.to_numpy()
-
-
-@contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
-    """Fill a temporary folder beside ``path``; it takes its place when all went well."""
-    unfinished = path.absolute().with_name(f".{path.name}.{uuid4().hex}")
-    unfinished.mkdir(parents=True)
-    try:
-        yield unfinished
-        if path.exists():
-            old = unfinished.with_name(f"{unfinished.name}.old")
-            path.rename(old)
-            unfinished.rename(path)
-            rmtree(old)
-        else:
-            unfinished.rename(path)
-    finally:
-        rmtree(unfinished, ignore_errors=True)
 
 
 def check_parts(path: Path) -> None:
