@@ -10,18 +10,33 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
 
-from helpers import random_episode, toy_config
+from helpers import random_episode, toy, toy_config
+from icssl.cli import app
 from icssl.context.model import ContextConfig, ContextModel
+from icssl.data.images import ImageSpec
 from icssl.data.stream import KIND as EPISODES
 from icssl.data.stream import cached_dataset, load_episodes, save_episodes
 from icssl.data.synthetic import ManifoldSpec
 from icssl.errors import DamagedFileError
-from icssl.files import digest_of, read_tensors, replacing, write_tensors
+from icssl.experiments.runs import runs_file
+from icssl.experiments.store import Store
+from icssl.files import (
+    digest_of,
+    read_tensors,
+    replacing,
+    replacing_folder,
+    write_tensors,
+)
+from icssl.lines import append_line
 from icssl.model.registry import build_model
+from icssl.paper.cost import cost_markdown
+from icssl.paper.profiles import PROFILES
 from icssl.training import pretrain
 from icssl.training.checkpoint import KIND as CHECKPOINT
 from icssl.training.checkpoint import (
@@ -372,3 +387,237 @@ def test_the_headers_of_all_kinds_hold_what_was_given(tmp_path, kind):
         assert {k: v for k, v in beside.items() if k != "digest"} == header
     if about is CONTEXT:
         assert header["model"] == asdict(CONTEXT_CONFIG)
+
+
+WRITE_FOLDER = """
+import sys
+from pathlib import Path
+from icssl import files
+
+rename, moves = Path.rename, []
+
+def rename_and_wait(self, target):
+    moved = rename(self, target)
+    moves.append(target)
+    if len(moves) == int(sys.argv[2]):
+        print("moved", flush=True)
+        sys.stdin.readline()
+    return moved
+
+Path.rename = rename_and_wait
+with files.replacing_folder(Path(sys.argv[1])) as unfinished:
+    (unfinished / "part").write_text("new")
+    if sys.argv[2] == "0":
+        print("writing", flush=True)
+        sys.stdin.readline()
+"""
+
+
+@needs_sigkill
+@pytest.mark.parametrize(("moves", "kept"), [(0, "old"), (1, "old"), (2, "new")])
+def test_c6_a_folder_survives_a_kill_at_any_moment(tmp_path, moves, kept):
+    """While it is filled, after the old one was moved away, and after it took its place."""
+    path = tmp_path / "out"
+    with replacing_folder(path) as unfinished:
+        (unfinished / "part").write_text("old")
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITE_FOLDER, str(path), str(moves)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert len(list(tmp_path.iterdir())) > 1
+    with pytest.raises(KeyError), replacing_folder(path):
+        raise KeyError
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+    assert (path / "part").read_text() == kept
+
+
+# --- The command line
+
+
+FULL_DISK = """
+import resource, signal, sys
+from icssl import files
+from icssl.cli import app
+
+locked_file, made = files._locked_file, []
+
+def fill_the_disk(path):
+    found = locked_file(path)
+    made.append(path)
+    if path.name.startswith(sys.argv[1]):
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+    return found
+
+files._locked_file = fill_the_disk
+app(sys.argv[2:])
+"""
+
+
+def run_on_full_disk(first, *command):
+    """A command for whose file ``first``, and from then on, there is no room."""
+    return subprocess.run(
+        [sys.executable, "-c", FULL_DISK, first, *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def words_of(text):
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+
+
+needs_limits = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no limit on file sizes"
+)
+
+
+@needs_limits
+@pytest.mark.parametrize("suffix", [".csv", ".npz", ".parquet"])
+def test_c6_a_full_disk_is_told_with_the_file_and_leaves_no_table(tmp_path, suffix):
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 2)), ["a", "b"] + 28 * [""]
+    table = tmp_path / f"table{suffix}"
+    frame = pd.DataFrame(x, columns=["p", "q"]).assign(y=y)
+    if suffix == ".npz":
+        np.savez(table, x=x, y=np.array(y))
+    elif suffix == ".csv":
+        frame.to_csv(table, index=False)
+    else:
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(table)
+    report, out = tmp_path / "page.html", tmp_path / f"out{suffix}"
+    for first in (report, out):
+        command = ["classify", table, "-t", "y", "-o", out, "--report", report]
+        result = run_on_full_disk(first.name, *command)
+        assert result.returncode == 2, result.stderr
+        said = words_of(result.stderr).replace(" ", "")  # lines break within names
+        assert f"{first}couldnotbewritten:" in said
+        assert "Traceback" not in result.stderr
+        assert [file.name for file in tmp_path.iterdir()] == [table.name]
+
+
+@needs_limits
+def test_c6_train_on_a_full_disk_is_one_sentence(tmp_path):
+    command = ["train", "orig_icl", *toy("orig_icl"), "--no-tensorboard", "-o", tmp_path]
+    result = run_on_full_disk("checkpoint.safetensors", *command)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if "Stopped" in line]
+    path = tmp_path / "checkpoint.safetensors"
+    assert line.startswith(f"Stopped: {path} could not be written: ")
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_c6_ctrl_c_while_the_command_is_loading_is_no_traceback(tmp_path):
+    """In place of a library that takes its time, one that the person interrupts."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    result = subprocess.run(
+        [sys.executable, "-m", "icssl", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def loop(tmp_path):
+    """Two links that lead to each other."""
+    one, other = tmp_path / "one.csv", tmp_path / "other.csv"
+    one.symlink_to(other)
+    other.symlink_to(one)
+    return one
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a right on Windows")
+def test_c6_links_that_lead_in_a_circle_are_no_traceback(tmp_path, loop):
+    table = tmp_path / "table.csv"
+    table.write_text("x,z,y\n1,3,a\n2,4,b\n3,5,\n")
+    result = command("classify", loop, "-t", "y")
+    assert result.exit_code == 2
+    assert "does not exist" in words_of(result.output)
+    for path in (loop / "out.csv", loop / "deeper" / "out.csv"):
+        result = command("classify", table, "-t", "y", "-o", path)
+        assert result.exit_code == 2
+        assert "is a link to nothing" in words_of(result.output)
+    result = command("train", "orig_icl", "-o", loop)
+    assert result.exit_code == 2
+    assert "is a link to nothing" in words_of(result.output)
+
+
+def test_c6_a_toml_file_that_is_nested_too_deeply_is_no_traceback(tmp_path):
+    path = tmp_path / "deep.toml"
+    path.write_text(f"steps = {'[' * 3000}{']' * 3000}")
+    result = command("train", path, "-o", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "is no TOML that can be read" in words_of(result.output)
+    result = command("train", "orig_icl", f"steps={'[' * 3000}", "-o", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "steps must be a whole number" in words_of(result.output)
+
+
+@pytest.mark.parametrize("batch", [10**12, 10**18])
+def test_c6_a_batch_that_does_not_fit_the_memory_is_no_traceback(tmp_path, batch):
+    result = command("train", "e2e_icl", f"batch={batch}", "-o", tmp_path / "run")
+    assert result.exit_code == 2
+    assert f"batch={batch} episodes of data.n=100 points do not fit" in words_of(
+        result.output
+    )
+
+
+COMMANDS = {
+    "classify": ["classify", "--demo"],
+    "train": ["train", "orig_icl", "-o", "run"],
+    "evaluate": ["evaluate", "majority"],
+    "reproduce": ["reproduce", "depth", "-o", "results"],
+}
+
+
+@pytest.mark.parametrize("given", COMMANDS.values(), ids=COMMANDS.keys())
+def test_c6_the_device_meta_is_refused(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    result = command(*given, "--device", "meta")
+    assert result.exit_code == 2
+    assert "device 'meta' cannot be used here, 'cpu' always can" in words_of(result.output)
+
+
+def test_c6_the_page_of_costs_is_escaped(tmp_path):
+    store = Store(tmp_path / "rows.jsonl")
+    odd = "<script>x</script> | a\n# b [c](d) `e` *f*"
+    about = {"device": odd, "torch": odd, "version": "0.1", "commit": odd}
+    append_line(runs_file(store), {"rows": 1, "seconds": 60.0, **about})
+    page = cost_markdown(PROFILES["quick"], store)
+    escaped = r"&lt;script&gt;x&lt;/script&gt; \| a # b \[c\](d) \`e\` \*f\*"
+    assert f"| 1 | 1.0 | {escaped} | {escaped} | 0.1 | {escaped} |" in page
+    assert f"1.0 minutes on {escaped}." in page
+    assert "<script>" not in page
+
+
+@pytest.mark.parametrize("content", [b"", b"not an array", b"\x93NUMPY\x01\x00"])
+def test_b4_a_damaged_image_manifold_is_named_and_made_again(tmp_path, content):
+    spec = ImageSpec(tmp_path, make=True)
+    first = spec.draw(1, generator=torch.Generator().manual_seed(0))
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(content)
+    with pytest.warns(RuntimeWarning, match=r"manifold-.*cannot be read.*Making it again"):
+        again = spec.draw(1, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(first.x, again.x)
+    assert path.read_bytes() == whole
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=f"{path.name} cannot be read"):
+        ImageSpec(tmp_path).draw(1, generator=torch.Generator().manual_seed(0))

@@ -30,9 +30,10 @@ from icssl.experiments.runs import read_runs
 from icssl.experiments.spec import Scores
 from icssl.experiments.spread import FailedSpecsError, run_on_ray
 from icssl.experiments.store import Store
+from icssl.files import replacing_folder
 from icssl.paper.profiles import PROFILES
 from icssl.tabular import read_targets
-from icssl.tabular.pieces import Piece, are_labels, pieces_of, replacing_folder
+from icssl.tabular.pieces import Piece, are_labels, pieces_of
 from test_experiments import FEW, FIRST, SPHERE, specs, without_time
 from test_reproduce import TOY
 

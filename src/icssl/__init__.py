@@ -1,15 +1,15 @@
 """In-context semi-supervised learning: label many points from few, in one forward pass."""
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from icssl.episode import Episode
-from icssl.model.baseline import BaselineConfig, BaselineTransformer
-from icssl.model.config import ModelConfig
-from icssl.model.transformer import ICSSLTransformer
-
 if TYPE_CHECKING:
+    from icssl.episode import Episode
     from icssl.estimator import ICSSLClassifier
+    from icssl.model.baseline import BaselineConfig, BaselineTransformer
+    from icssl.model.config import ModelConfig
+    from icssl.model.transformer import ICSSLTransformer
 
 try:
     __version__ = version("icssl")
@@ -26,11 +26,22 @@ __all__ = [
     "__version__",
 ]
 
+_MODULES = {
+    "BaselineConfig": "icssl.model.baseline",
+    "BaselineTransformer": "icssl.model.baseline",
+    "Episode": "icssl.episode",
+    "ICSSLClassifier": "icssl.estimator",
+    "ICSSLTransformer": "icssl.model.transformer",
+    "ModelConfig": "icssl.model.config",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """The classifier when it is asked for: it loads scikit-learn, which models do not."""
-    if name == "ICSSLClassifier":
-        from icssl.estimator import ICSSLClassifier
-
-        return ICSSLClassifier
+    """Load a public name when it is asked for: torch alone takes seconds."""
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'icssl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

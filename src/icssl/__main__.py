@@ -1,6 +1,17 @@
 """``python -m icssl``: the same as the command ``icssl``."""
 
-from icssl.cli import app
+import sys
+
+
+def main() -> None:
+    """Run the command; Ctrl-C ends it with exit code 130, also while it is loading."""
+    try:
+        from icssl.cli import app
+
+        app(prog_name="icssl")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
-    app(prog_name="icssl")
+    main()

@@ -19,8 +19,9 @@ from numpy import ndarray
 from icssl.classify import Labelling, Tally, fitted, labelling_of
 from icssl.engine import RETRIES
 from icssl.estimator import ICSSLClassifier
+from icssl.files import replacing_folder
 from icssl.tabular.files import LabelTable, arrow_labels, frame_table, write_table
-from icssl.tabular.pieces import Piece, are_labels, pieces_of, replacing_folder
+from icssl.tabular.pieces import Piece, are_labels, pieces_of
 
 CONTEXT_ROWS = 2_000
 """Of a context, unless asked for. All rows of a table are compared with these, so that more

@@ -20,6 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import LabelSpreading
 
 from icssl.episode import Episode
+from icssl.files import replacing
 from icssl.model.config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 from icssl.plots import scatter_points
@@ -170,8 +171,8 @@ def draw_demo(results: list[DemoResult], path: Path) -> None:
                 projection="3d" if points.shape[1] == 3 else None,
             )
             _scatter(axes, points, colour, result, title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=110)
 
 
 def _scatter(

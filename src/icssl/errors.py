@@ -5,6 +5,10 @@ from difflib import get_close_matches
 from typing import cast
 
 
+class UnwrittenFileError(OSError):
+    """A file could not be written; the message names it and says why."""
+
+
 class DamagedFileError(ValueError):
     """A file is not as icssl wrote it; the message names it and says what to do."""
 
@@ -99,7 +103,7 @@ def check_device(device: str) -> None:
     import torch
 
     try:
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # "meta" has tensors, and no numbers in them
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(

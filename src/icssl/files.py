@@ -10,15 +10,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from uuid import uuid4
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from icssl.errors import DamagedFileError, reason_of
+from icssl.errors import DamagedFileError, UnwrittenFileError, reason_of
 
 if sys.platform != "win32":
     import fcntl
@@ -93,7 +95,7 @@ def _delete_abandoned(path: Path) -> None:
     """
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}{re.escape(path.suffix)}")
     for left in path.parent.iterdir():
-        if name.fullmatch(left.name):
+        if name.fullmatch(left.name) and left.is_file():
             with suppress(OSError), FileIO(left) as file:
                 if sys.platform == "win32":
                     file.close()
@@ -103,15 +105,62 @@ def _delete_abandoned(path: Path) -> None:
 
 
 @contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Fill a temporary folder beside ``path``; it takes its place when all went well.
+
+    What a kill leaves is deleted by the next call for the same path. A kill between the two
+    moves that replace an older folder leaves that one hidden: it is put back first.
+    """
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _delete_abandoned_folders(path)
+    unfinished = path.with_name(f".{path.name}.{uuid4().hex}")
+    lock = FileLock(f"{unfinished}.lock")
+    lock.acquire(timeout=10)  # another process may be looking whether it is abandoned
+    try:
+        unfinished.mkdir()
+        yield unfinished
+        old = unfinished.with_name(f"{unfinished.name}.old")
+        if path.exists():
+            path.rename(old)
+        unfinished.rename(path)
+    finally:
+        _delete_folders(unfinished, path)
+        lock.release()
+        Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def _delete_abandoned_folders(path: Path) -> None:
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}\.lock")
+    for file in [left for left in path.parent.iterdir() if name.fullmatch(left.name)]:
+        lock = FileLock(file)
+        with suppress(Timeout, OSError):  # of a process that is alive
+            lock.acquire(timeout=0)
+            _delete_folders(file.with_suffix(""), path)
+            lock.release()
+            file.unlink(missing_ok=True)
+
+
+def _delete_folders(unfinished: Path, path: Path) -> None:
+    """Delete what is left of a folder that was to take the place of ``path``."""
+    old = unfinished.with_name(f"{unfinished.name}.old")
+    if old.exists() and not path.exists():
+        old.rename(path)
+    for folder in (unfinished, old):
+        rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def _naming(path: Path, unfinished: Path) -> Iterator[None]:
     """Give errors of the system the name of the file that a person asked for."""
     try:
         yield
     except OSError as error:
-        if error.filename not in (None, str(unfinished)):
+        another = error.filename not in (None, str(unfinished))
+        if another or isinstance(error, UnwrittenFileError):
             raise
         reason = (error.strerror or reason_of(error)).lower()
-        raise OSError(f"{path} could not be written: {reason}.") from error
+        raise UnwrittenFileError(f"{path} could not be written: {reason}.") from error
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from icssl.errors import DamagedFileError
+from icssl.errors import DamagedFileError, UnwrittenFileError
 
 CHECKSUM = "sum"
 Values = dict[str, Any]
@@ -58,7 +58,7 @@ def append_line(path: Path, values: Mapping[str, Any]) -> None:
         except OSError as error:
             file.truncate(end)
             reason = (error.strerror or str(error)).lower()
-            raise OSError(
+            raise UnwrittenFileError(
                 f"{path} could not take another line: {reason}. The lines before it are "
                 "whole; make room and run the same command again."
             ) from error

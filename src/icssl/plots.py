@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from icssl.data.images import SIDE
 from icssl.episode import Episode
+from icssl.files import replacing
 from icssl.text import printable
 
 # Okabe and Ito's colours, told apart by the colour-blind.
@@ -85,8 +86,8 @@ def draw_episode(episode: Episode, title: str, path: Path) -> None:
         if x.shape[1] == 3:
             axes.set_aspect("equal")
     show_literally(figure.suptitle("", fontsize=11), title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=110)
 
 
 def principal_coordinates(x: ndarray) -> ndarray:
@@ -150,5 +151,5 @@ def draw_label_curves(
     axes.grid(alpha=0.3)
     # Below, where no curve can be.
     add_legend(figure, drawn, loc="outside lower center", ncols=3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=130)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from icssl.cli.common import Console, check_file, check_folder, user_errors
 from icssl.cli.engines import Address, Engine, GPUsPerTask
-from icssl.files import replacing
+from icssl.files import replacing, sync
 
 if TYPE_CHECKING:
     from icssl.classify import Labelling, Tally
@@ -160,17 +160,15 @@ def classify(
 
         suggestions = _SUGGESTED if suggest is None else suggest
         labelling = _labelled(console, read, model, device, suggestions)
-        with console.status("writing ..."):
-            # Drawn before anything is written: after an error there is no new file.
-            page = "" if report is None else _page(labelling)
-            # Both files are finished before either takes its place: all or nothing.
-            with ExitStack() as files:
-                if output is not None:
-                    unfinished = files.enter_context(replacing(output))
-                    write_table(labelling.table, labelling.columns, unfinished)
-                if report is not None:
-                    unfinished = files.enter_context(replacing(report))
-                    unfinished.write_text(page, encoding="utf-8")
+        # After an error there is no new file: the page is drawn and on the disk before the
+        # table is, and takes its place after it.
+        with console.status("writing ..."), ExitStack() as stack:
+            if report is not None:
+                unfinished = stack.enter_context(replacing(report))
+                unfinished.write_text(_page(labelling), encoding="utf-8")
+                sync(unfinished)
+            if output is not None:
+                write_table(labelling.table, labelling.columns, output)
     written = {"Rows": output, "Report": report}
     _print_summary(console, summary_lines(labelling), labelling.tally, written)
 

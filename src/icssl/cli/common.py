@@ -45,6 +45,9 @@ def check_file(path: Path) -> None:
 
 def check_folder(path: Path) -> None:
     """Refuse a folder that cannot be made or written to; make nothing yet."""
+    for part in (path, *path.parents):
+        if part.is_symlink() and not part.exists():
+            raise ValueError(f"{path} cannot be a folder: {part} is a link to nothing.")
     there = next(p for p in (path, *path.parents) if p.exists())
     if not there.is_dir():
         raise ValueError(f"{path} cannot be a folder: {there} is a file.")

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,11 +86,14 @@ Item = Table | Picture
 
 def save_picture(figure: Figure, title: str, path: Path) -> Picture:
     """Save a figure as PNG and SVG; ``path`` has no suffix yet."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path.with_suffix(".png"), dpi=130)
+    with replacing(path.with_suffix(".png")) as unfinished:
+        figure.savefig(unfinished, dpi=130)
     # Without a date and with fixed names, so that the same rows give the same file.
-    with rc_context({"svg.hashsalt": path.name}):
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    with (
+        rc_context({"svg.hashsalt": path.name}),
+        replacing(path.with_suffix(".svg")) as unfinished,
+    ):
+        figure.savefig(unfinished, metadata={"Date": None})
     return Picture(title, path.with_suffix(".png"))
 
 
@@ -101,7 +105,14 @@ def write_page(title: str, text: str, items: Sequence[Item], path: Path) -> None
     tables = [item for item in items if isinstance(item, Table)]
     if tables:
         texts = [f"% {table.title}\n{table.latex()}\n" for table in tables]
-        path.with_suffix(".tex").write_text("\n".join(texts), encoding="utf-8")
+        with replacing(path.with_suffix(".tex")) as unfinished:
+            unfinished.write_text("\n".join(texts), encoding="utf-8")
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that stands in Markdown, or in a cell of a table, as it is."""
+    text = html.escape(" ".join(text.split()), quote=False)
+    return re.sub(r"([\\`*\[\]|])", r"\\\1", text)
 
 
 _TEX = {

@@ -1,9 +1,10 @@
 """Where rows come from, and how long the runs took that made them."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
-from icssl.experiments.render import Table
+from icssl.experiments.render import Table, escape_markdown
 from icssl.experiments.runs import read_runs
 from icssl.experiments.store import Store
 from icssl.paper.profiles import Profile
@@ -68,8 +69,11 @@ def cost_table(profile: Profile, store: Store) -> Table:
 
 def cost_markdown(profile: Profile, store: Store) -> str:
     """A page of its own."""
-    parts = ["# What the rows cost", profile.note, provenance(profile, store)]
-    return "\n\n".join([*parts, cost_table(profile, store).markdown()]) + "\n"
+    table = cost_table(profile, store)
+    rows = tuple(tuple(map(escape_markdown, row)) for row in table.rows)
+    made = escape_markdown(provenance(profile, store))
+    parts = ["# What the rows cost", profile.note, made]
+    return "\n\n".join([*parts, replace(table, rows=rows).markdown()]) + "\n"
 
 
 def _own_rows(profile: Profile, store: Store) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Tables with labels, from a file and back: CSV, Parquet and NPZ."""
 
 import csv
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -184,7 +185,7 @@ def check_output(path: Path, source: Path, *, force: bool) -> None:
 
 def check_new(path: Path, source: Path | None, *, force: bool) -> None:
     """Refuse to write over the input, and over anything else unless ``force``."""
-    if source is not None and path.resolve() == source.resolve():
+    if source is not None and os.path.realpath(path) == os.path.realpath(source):
         raise ValueError(f"{path} is the input: give another name for what is written.")
     if path.exists() and not force:
         raise ValueError(f"{path} exists already: --force writes over it.")

@@ -1,12 +1,9 @@
 """Parquet of any size, a file or a folder of files, in pieces that fit the memory."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from jaxtyping import Bool
@@ -166,24 +163,6 @@ def _text_kinds(types: Any) -> tuple[Callable[[Any], bool], ...]:
     """Return what tells texts and bytes of Arrow from other types."""
     texts = (types.is_string, types.is_large_string)
     return (*texts, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
-
-
-@contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
-    """Fill a temporary folder beside ``path``; it takes its place when all went well."""
-    unfinished = path.absolute().with_name(f".{path.name}.{uuid4().hex}")
-    unfinished.mkdir(parents=True)
-    try:
-        yield unfinished
-        if path.exists():
-            old = unfinished.with_name(f"{unfinished.name}.old")
-            path.rename(old)
-            unfinished.rename(path)
-            rmtree(old)
-        else:
-            unfinished.rename(path)
-    finally:
-        rmtree(unfinished, ignore_errors=True)
 
 
 def check_parts(path: Path) -> None:

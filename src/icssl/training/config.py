@@ -137,8 +137,8 @@ def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
             )
         try:
             values = tomllib.loads(Path(name).read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{name} is no TOML: {error}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"{name} is no TOML that can be read: {error}.") from error
     else:
         check_choice("configuration", name, PRESETS, "a file that ends in .toml")
     for override in overrides:
@@ -187,7 +187,7 @@ def _value(text: str) -> Any:
     for candidate in (text, f"[{text}]"):
         try:
             return tomllib.loads(f"value = {candidate}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, RecursionError):
             continue
     return [word.strip() for word in text.split(",")] if "," in text else text
 

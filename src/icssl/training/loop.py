@@ -94,7 +94,7 @@ def train(
             f"{output} holds a run already: resume it, or give another folder."
         )
     mode = mode or ("graph" if device.startswith("cuda") else "eager")
-    with _deterministic(deterministic):
+    with _deterministic(deterministic), _explaining_memory(configs[0]):
         group = Group(configs)
         check_episodes(group, device, one_shape=mode.endswith("graph"))
         draw = episode_drawer(configs, device)
@@ -220,6 +220,21 @@ def _held_interrupts() -> Iterator[list[int]]:
         yield held
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _explaining_memory(config: TrainConfig) -> Iterator[None]:
+    """Say which fields ask for more memory than there is."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        words = ("allocate memory", "out of memory", "overflow")
+        if not any(word in str(error).lower() for word in words):
+            raise
+        raise ValueError(
+            f"batch={config.batch} episodes of data.n={config.data.n} points do not fit "
+            "the memory: give a smaller batch, or fewer points."
+        ) from error
 
 
 @contextmanager
