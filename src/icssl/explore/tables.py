@@ -36,7 +36,12 @@ from icssl.tabular.files import (
     read_table,
     write_table,
 )
-from icssl.tabular.parquet import check_flat, opened_parquet, unpacked_bytes
+from icssl.tabular.parquet import (
+    check_flat,
+    opened_parquet,
+    read_frame,
+    unpacked_bytes,
+)
 from icssl.text import printable
 
 MOST_BYTES = 8 * 2**20
@@ -227,7 +232,7 @@ def _widest_line(content: bytes) -> int:
 def _parquet_frame(name: str, content: bytes) -> Any:
     """Every column, if what the file unpacks to is not above what is taken."""
     with _explained(name):
-        import pandas as pd
+        import pandas  # noqa: F401
         import pyarrow  # noqa: F401
     with opened_parquet(name, BytesIO(content)) as file:
         about, schema = file.metadata, file.schema_arrow
@@ -236,14 +241,13 @@ def _parquet_frame(name: str, content: bytes) -> Any:
     check_names(name, "column", schema.names, [])
     check_flat(name, schema)
     with opened_parquet(name, BytesIO(content)) as file:
-        size = unpacked_bytes(file, MOST_UNPACKED)
+        size = unpacked_bytes(file, content, MOST_UNPACKED)
     if size > MOST_UNPACKED:
         raise ValueError(
             f"{name} unpacks to more than the {MOST_UNPACKED // 2**20} MB that the page "
             f"takes: drop a part of it. {_ASK_INSTEAD}"
         )
-    with opened_parquet(name, BytesIO(content)):
-        return pd.read_parquet(BytesIO(content))
+    return read_frame(name, BytesIO(content))
 
 
 def _check_count(name: str, kind: str, count: int, most: int, said: str = "") -> None:

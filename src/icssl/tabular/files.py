@@ -13,7 +13,7 @@ from numpy import ndarray
 from icssl.errors import did_you_mean, list_names, reason_of
 from icssl.files import replacing
 from icssl.tabular.npz import read_arrays, read_headers, write_arrays
-from icssl.tabular.parquet import check_flat, opened_parquet
+from icssl.tabular.parquet import check_flat, opened_parquet, read_frame
 
 SUFFIXES = (".csv", ".parquet", ".npz")
 _SEPARATORS = ";\t|,"
@@ -267,13 +267,12 @@ def _other_separator(header: Sequence[str], separator: str) -> str:
 
 
 def _read_parquet(path: Path, drop: Sequence[str]) -> Any:
-    pd = _pandas(path)
+    _pandas(path)
     with opened_parquet(path) as file:
         schema = file.schema_arrow
     check_names(path, "column", schema.names, [])
     check_flat(path, schema, drop)
-    with opened_parquet(path):
-        return pd.read_parquet(path)
+    return read_frame(path)
 
 
 def _read_npz(path: Path, target: str, drop: Sequence[str]) -> LabelTable:
