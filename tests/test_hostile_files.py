@@ -17,6 +17,7 @@ from icssl.cli import app
 from icssl.explore import tables
 from icssl.tabular.files import check_names, frame_table, read_table
 from icssl.tabular.npz import write_arrays
+from icssl.tabular.pieces import pieces_of
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -345,6 +346,20 @@ def test_cells_of_more_than_131072_characters_are_read(tmp_path):
     assert tables.read_upload("long.csv", encoded(path.read_bytes())).guess == "label"
 
 
+def test_texts_that_become_too_many_columns_of_numbers_are_refused_by_the_page():
+    """1.2 MB of texts with 50 values each would be 160 MB of numbers, several times."""
+    rng = np.random.default_rng(0)
+    texts = np.char.add("t", rng.integers(0, 60, size=(5000, 80)).astype(str))
+    frame = pd.DataFrame(texts).add_prefix("c")
+    frame = frame.assign(label=["a", "b"] + [None] * 4998)
+    content = frame.to_csv(index=False).encode()
+    upload = tables.read_upload("texts.csv", encoded(content))
+    with pytest.raises(
+        ValueError, match="with a column for each text it has 4,000 columns"
+    ):
+        tables.labelled_table(upload, "label", ())
+
+
 # Nested columns
 
 NESTED = {
@@ -368,12 +383,15 @@ def test_nested_parquet_columns_are_refused_in_words_and_can_be_dropped(kind, tm
     assert "cells of column 'tags' are not single values but" in said_by(result)
     assert run(path, "--target", "tags").exit_code == 2
     with pytest.raises(ValueError, match="cells of column 'tags' are not single values"):
+        pieces_of(path, ["label"])
+    with pytest.raises(ValueError, match="cells of column 'tags' are not single values"):
         tables.read_upload("nested.parquet", encoded(path.read_bytes()))
     dropped = run(path, "--target", "label", "--drop", "tags")
     if kind == "maps":
         assert dropped.exit_code == 2  # they could not be written back
         return
     assert dropped.exit_code == 0, dropped.output
+    assert len(pieces_of(path, ["label", "tags"], unread=["tags"])) == 1
     back = pq.read_table(tmp_path / "nested-labelled.parquet")
     assert back.column("tags").to_pylist() == NESTED[kind].to_pylist()
 
