@@ -17,6 +17,7 @@ from icssl.cli import app
 from icssl.explore import tables
 from icssl.tabular.files import check_names, frame_table, read_table
 from icssl.tabular.npz import write_arrays
+from icssl.tabular.pieces import pieces_of
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -102,6 +103,49 @@ def test_a_small_parquet_file_that_unpacks_to_a_gigabyte_is_refused_in_little_me
     assert found["grown"] < 300 * 1024  # of 1,000,000 kB that the cells of one would need
 
 
+def lying(content):
+    """The same file with a footer that says its only column unpacks to 1,000 bytes."""
+
+    def varint(number, length=1):
+        groups = [number >> 7 * i & 127 for i in range(10)]
+        while len(groups) > length and not groups[-1]:
+            groups.pop()
+        return bytes([group | 128 for group in groups[:-1]] + groups[-1:])
+
+    size = pq.read_metadata(BytesIO(content)).row_group(0).total_byte_size
+    old = varint(2 * size)
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    told = content[-footer:].replace(old, varint(2000, len(old)))
+    assert told != content[-footer:]
+    return content[:-footer] + told
+
+
+def test_a_footer_that_lies_about_pages_is_found_out():
+    content = parquet({"s": ["z" * 2**20] * 80}, use_dictionary=False)
+    lie = lying(content)
+    assert pq.read_metadata(BytesIO(lie)).row_group(0).total_byte_size == 1000
+    assert len(pq.read_table(BytesIO(lie))) == 80  # readers believe the pages
+    with pytest.raises(ValueError, match="unpacks to more than the 64 MB"):
+        tables.read_upload("lie.parquet", encoded(lie))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"use_dictionary": False}, {"data_page_size": 100}]
+)
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_pages_of_an_honest_file_are_as_large_as_its_footer_says(options, version):
+    from icssl.tabular import parquet_pages
+
+    columns = {"s": [f"{i:09}" for i in range(9000)], "n": np.arange(9000) % 7}
+    content = parquet(columns, data_page_version=version, **options)
+    group = pq.read_metadata(BytesIO(content)).row_group(0)
+    for j in range(2):
+        told = group.column(j).total_uncompressed_size  # with the headers themselves
+        counted = parquet_pages.page_bytes(content, group.column(j), 2**30)
+        few = options == {"data_page_size": 100}  # each counts for a kilobyte at least
+        assert told * 0.9 <= counted <= (2**30 if few else told + 2048)
+
+
 def test_texts_stored_by_what_they_share_with_the_one_before_are_counted_whole():
     content = parquet(
         {"s": ["z" * 500_000] * 150},
@@ -125,8 +169,9 @@ def test_unpacked_bytes_are_those_of_the_cells():
 
     columns = {"s": ["abc", None, "d" * 1000] * 50, "n": range(150), "b": [True] * 150}
     table = pa.table(columns)
-    with opened_parquet("a", BytesIO(parquet(columns))) as file:
-        counted = unpacked_bytes(file, 2**30)
+    content = parquet(columns)
+    with opened_parquet("a", BytesIO(content)) as file:
+        counted = unpacked_bytes(file, content, 2**30)
     assert counted == pytest.approx(table.nbytes, abs=1000)  # bits are rounded up
 
 
@@ -201,6 +246,18 @@ def test_npz_headers_that_are_torn_are_errors_in_words(tmp_path):
         except ValueError:
             refused += 1
     assert refused > 100
+
+
+@pytest.mark.parametrize("notes", [b"{", b"[]", b'{"columns": [{}], "index_columns": [7]}'])
+def test_damaged_notes_for_pandas_in_a_parquet_file_are_an_error_in_words(notes, tmp_path):
+    table = pa.table({"x": [0.0, 9.0, 1.0], "y": ["a", "b", None]})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table.replace_schema_metadata({b"pandas": notes}), path)
+    result = run(path, "--target", "y")
+    assert result.exit_code == 2
+    assert "cannot be read as .parquet" in said_by(result)
+    with pytest.raises(ValueError, match=r"cannot be read as \.parquet"):
+        tables.read_upload("a.parquet", encoded(path.read_bytes()))
 
 
 # Many columns
@@ -289,6 +346,20 @@ def test_cells_of_more_than_131072_characters_are_read(tmp_path):
     assert tables.read_upload("long.csv", encoded(path.read_bytes())).guess == "label"
 
 
+def test_texts_that_become_too_many_columns_of_numbers_are_refused_by_the_page():
+    """1.2 MB of texts with 50 values each would be 160 MB of numbers, several times."""
+    rng = np.random.default_rng(0)
+    texts = np.char.add("t", rng.integers(0, 60, size=(5000, 80)).astype(str))
+    frame = pd.DataFrame(texts).add_prefix("c")
+    frame = frame.assign(label=["a", "b"] + [None] * 4998)
+    content = frame.to_csv(index=False).encode()
+    upload = tables.read_upload("texts.csv", encoded(content))
+    with pytest.raises(
+        ValueError, match="with a column for each text it has 4,000 columns"
+    ):
+        tables.labelled_table(upload, "label", ())
+
+
 # Nested columns
 
 NESTED = {
@@ -312,12 +383,15 @@ def test_nested_parquet_columns_are_refused_in_words_and_can_be_dropped(kind, tm
     assert "cells of column 'tags' are not single values but" in said_by(result)
     assert run(path, "--target", "tags").exit_code == 2
     with pytest.raises(ValueError, match="cells of column 'tags' are not single values"):
+        pieces_of(path, ["label"])
+    with pytest.raises(ValueError, match="cells of column 'tags' are not single values"):
         tables.read_upload("nested.parquet", encoded(path.read_bytes()))
     dropped = run(path, "--target", "label", "--drop", "tags")
     if kind == "maps":
         assert dropped.exit_code == 2  # they could not be written back
         return
     assert dropped.exit_code == 0, dropped.output
+    assert len(pieces_of(path, ["label", "tags"], unread=["tags"])) == 1
     back = pq.read_table(tmp_path / "nested-labelled.parquet")
     assert back.column("tags").to_pylist() == NESTED[kind].to_pylist()
 

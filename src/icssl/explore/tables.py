@@ -28,6 +28,7 @@ from icssl.classify import Labelling, label_rows
 from icssl.data.tables import LABEL_NAMES
 from icssl.explore.computing import remembered
 from icssl.tabular.cells import exact_number, is_missing
+from icssl.tabular.columns import MOST_CATEGORIES
 from icssl.tabular.files import (
     LabelTable,
     allow_long_cells,
@@ -36,13 +37,19 @@ from icssl.tabular.files import (
     read_table,
     write_table,
 )
-from icssl.tabular.parquet import check_flat, opened_parquet, unpacked_bytes
+from icssl.tabular.parquet import (
+    check_flat,
+    opened_parquet,
+    read_frame,
+    unpacked_bytes,
+)
 from icssl.text import printable
 
 MOST_BYTES = 8 * 2**20
 MOST_ROWS = 5_000
 MOST_COLUMNS = 10_000
 MOST_UNPACKED = 2**26  # bytes of all cells in memory
+MOST_NUMBERS = 2**24  # that the classifier makes of all cells
 SUFFIXES = (".csv", ".parquet")
 _REMEMBERED = 4  # tables of a client
 _MOST_KEPT = 2**28  # bytes of the tables of all clients
@@ -227,7 +234,7 @@ def _widest_line(content: bytes) -> int:
 def _parquet_frame(name: str, content: bytes) -> Any:
     """Every column, if what the file unpacks to is not above what is taken."""
     with _explained(name):
-        import pandas as pd
+        import pandas  # noqa: F401
         import pyarrow  # noqa: F401
     with opened_parquet(name, BytesIO(content)) as file:
         about, schema = file.metadata, file.schema_arrow
@@ -236,14 +243,13 @@ def _parquet_frame(name: str, content: bytes) -> Any:
     check_names(name, "column", schema.names, [])
     check_flat(name, schema)
     with opened_parquet(name, BytesIO(content)) as file:
-        size = unpacked_bytes(file, MOST_UNPACKED)
+        size = unpacked_bytes(file, content, MOST_UNPACKED)
     if size > MOST_UNPACKED:
         raise ValueError(
             f"{name} unpacks to more than the {MOST_UNPACKED // 2**20} MB that the page "
             f"takes: drop a part of it. {_ASK_INSTEAD}"
         )
-    with opened_parquet(name, BytesIO(content)):
-        return pd.read_parquet(BytesIO(content))
+    return read_frame(name, BytesIO(content))
 
 
 def _check_count(name: str, kind: str, count: int, most: int, said: str = "") -> None:
@@ -286,6 +292,7 @@ def _labelled(
             read = read_table(path, target)
         except (ValueError, OSError) as error:
             raise ValueError(_said(error, path, upload)) from error
+    _check_encoded(upload.name, read.features)
     table = replace(read, name=upload.name, target=_marked(read, marks))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -294,6 +301,20 @@ def _labelled(
         except ValueError as error:
             raise ValueError(f"{error} {_hint(target)}") from error
     return found, tuple(str(warning.message) for warning in caught)
+
+
+def _check_encoded(name: str, features: Any) -> None:
+    """Refuse a table whose texts make too many columns of numbers, one for each text."""
+    columns = sum(
+        1 if column.dtype.kind in "biufmM" else min(column.nunique(), MOST_CATEGORIES)
+        for _, column in features.items()
+    )
+    if columns * len(features) > MOST_NUMBERS:
+        raise ValueError(
+            f"{name} has {len(features):,} rows, and with a column for each text it has "
+            f"{columns:,} columns: together more than the {MOST_NUMBERS:,} numbers that "
+            f"the page takes. Drop fewer columns of texts. {_ASK_INSTEAD}"
+        )
 
 
 def download(upload: Upload, found: Labelling) -> tuple[str, bytes]:

@@ -18,7 +18,7 @@ from icssl.files import replacing
 from icssl.tabular.cells import exact_number
 from icssl.tabular.containers import plain_column
 from icssl.tabular.npz import read_arrays, read_headers, write_arrays
-from icssl.tabular.parquet import check_flat, opened_parquet
+from icssl.tabular.parquet import check_flat, opened_parquet, to_frame
 
 SUFFIXES = (".csv", ".parquet", ".npz")
 _SEPARATORS = ";\t|,"
@@ -97,7 +97,7 @@ def read_table(
     if path.suffix == ".parquet":
         table = _read_parquet(path, drop)
         return frame_table(
-            path, table.to_pandas(), target, partial(arrow_labels, [table]), table, drop
+            path, to_frame(path, table), target, partial(arrow_labels, [table]), table, drop
         )
     frame, texts = _read_csv(path, separator, target), _read_text(path, separator)
     labels = partial(_text_labels, frame)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from icssl.errors import reason_of
+from icssl.tabular.parquet_pages import page_bytes
 
 
 @contextmanager
@@ -35,6 +36,21 @@ def opened_parquet(name: Path | str, source: BytesIO | None = None) -> Iterator[
         ) from error
 
 
+def read_frame(name: Path | str, source: BytesIO | None = None) -> Any:
+    """Read all columns as a data frame; parameters are those of :func:`opened_parquet`."""
+    with opened_parquet(name, source) as file:
+        return to_frame(name, file.read())
+
+
+def to_frame(name: Path | str, table: Any) -> Any:
+    """Return a table of Arrow, read from the file of this name, as a data frame."""
+    try:
+        return table.to_pandas()
+    except (LookupError, TypeError, AttributeError) as error:
+        # By notes that pandas left in the file, and trusts.
+        raise ValueError(f"{name}: its notes for pandas are damaged, {error!r}.") from error
+
+
 def check_flat(name: Path | str, schema: Any, unread: Collection[str] = ()) -> None:
     """Refuse columns whose cells are lists or records, except those in ``unread``.
 
@@ -50,7 +66,7 @@ def check_flat(name: Path | str, schema: Any, unread: Collection[str] = ()) -> N
             )
 
 
-def unpacked_bytes(file: Any, most: int) -> int:
+def unpacked_bytes(file: Any, content: bytes, most: int) -> int:
     """Count the bytes that all cells of a file without nested columns need in memory.
 
     A repeated text is in the file once, so the file's own account of its size says nothing
@@ -61,10 +77,12 @@ def unpacked_bytes(file: Any, most: int) -> int:
     Parameters
     ----------
     file : pyarrow.parquet.ParquetFile
+    content : bytes
+        All of the file.
     most : int
         Bytes that are allowed.
     """
-    packed = _packed_bytes(file)
+    packed = _packed_bytes(file, content, most)
     if sum(packed) > most:
         return sum(packed)
     total = 0
@@ -82,13 +100,22 @@ def unpacked_bytes(file: Any, most: int) -> int:
     return total
 
 
-def _packed_bytes(file: Any) -> list[int]:
-    """Bytes of every column before its cells are decoded."""
+def _packed_bytes(file: Any, content: bytes, most: int) -> list[int]:
+    """Bytes of every column before its cells are decoded; no further than ``most``."""
     groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-    return [
-        sum(group.column(j).total_uncompressed_size for group in groups)
-        for j in range(len(file.schema_arrow))
-    ]
+    sizes, total = [0] * len(file.schema_arrow), 0
+    for group in groups:
+        for j in range(len(sizes)):
+            chunk = group.column(j)
+            # The footer first: a file that is honest about being too large is not read.
+            size = chunk.total_uncompressed_size
+            if total + size <= most:
+                size = max(size, page_bytes(content, chunk, most - total))
+            sizes[j] += size
+            total += size
+            if total > most:
+                return sizes
+    return sizes
 
 
 def _fixed_bits(kind: Any) -> int | None:
