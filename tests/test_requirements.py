@@ -59,7 +59,8 @@ def is_wanted(requirement, asked):
 
 
 def all_requirements():
-    """Direct ones and theirs, as far as they are installed: (name, who asks for it)."""
+    """Direct ones and theirs, as far as the pinned versions are installed, and who asks."""
+    pinned = pins("constraints.txt")
     waiting = [(r, "pyproject.toml") for listed in extras().values() for r in listed]
     seen = set()
     while waiting:
@@ -70,10 +71,12 @@ def all_requirements():
             continue
         seen.add((name, frozenset(requirement.extras)))
         try:
-            needed = distribution(name).requires or []
+            installed = distribution(name)
         except PackageNotFoundError:
             continue
-        found = (Requirement(text) for text in needed)
+        if Version(Version(installed.version).public) != pinned.get(name):
+            continue  # another version may need something else
+        found = (Requirement(text) for text in installed.requires or [])
         waiting += [(r, name) for r in found if is_wanted(r, requirement.extras)]
 
 
