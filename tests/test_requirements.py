@@ -125,7 +125,7 @@ def test_every_requirement_has_a_minimum_and_that_version_is_tested():
 # From advisories: the first version without a hole that was known when this was written.
 FIRST_SAFE = {
     "torch": "2.10",  # CVE-2026-24747, torch.load with weights_only
-    "pillow": "12.3",  # CVE-2026-25990 and others until 12.2
+    "pillow": "12.3",  # CVE-2026-25990 until 12.1, more until 12.2
     "ray": "2.56",  # no tokens before 2.52; CVE-2026-41486 and CVE-2026-57516, pickles
     "pyarrow": "23.0.1",  # CVE-2023-47248, a pickle in Parquet; CVE-2026-25087
     "onnx": "1.21",  # CVE-2026-34445 to 34447, files outside of a model's folder
