@@ -54,8 +54,14 @@ several_models = pytest.mark.parametrize("name", MODELS)
 
 
 def episode_for(generator, device="cpu", d=D):
-    """Enough labels for both classes to have some: of one class, gradients vanish."""
-    return random_episode(generator, n=N, d=d, m=8, k=4, device=device)
+    """Enough labels for both classes to have some: of one class, gradients vanish.
+
+    Points are as far apart with many coordinates as with few: where kernels are 1e-40,
+    gradients are nothing but rounding.
+    """
+    episode = random_episode(generator, n=N, d=d, m=8, k=4, device=device)
+    episode.x.mul_((D / d) ** 0.5)
+    return episode
 
 
 def close(value, reference, relative=RELATIVE):
