@@ -304,7 +304,8 @@ def test_dates_in_many_columns_are_put_in_their_places_at_once(count, monkeypatc
 
     monkeypatch.setattr(pd.DataFrame, "assign", counted)
     frame = pd.DataFrame({f"c{i}": ["2020-01-02", "2020-01-03"] for i in range(count)})
-    table = frame_table(Path("a.parquet"), frame.assign(y=["a", "b"]), "y")
+    frame = frame.assign(y=["a", "b"])
+    table = frame_table(Path("a.parquet"), frame, "y", lambda name: frame[name].to_numpy())
     assert {column.dtype.kind for _, column in table.features.items()} == {"M"}
     assert assigned == [1, count]
 

@@ -39,16 +39,19 @@ def opened_parquet(name: Path | str, source: BytesIO | None = None) -> Iterator[
 def read_frame(name: Path | str, source: BytesIO | None = None) -> Any:
     """Read all columns as a data frame; parameters are those of :func:`opened_parquet`."""
     with opened_parquet(name, source) as file:
-        return to_frame(name, file.read())
+        table = file.read()
+    return to_frame(name, table)
 
 
 def to_frame(name: Path | str, table: Any) -> Any:
     """Return a table of Arrow, read from the file of this name, as a data frame."""
     try:
         return table.to_pandas()
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         # By notes that pandas left in the file, and trusts.
-        raise ValueError(f"{name}: its notes for pandas are damaged, {error!r}.") from error
+        raise ValueError(
+            f"{name} cannot be read as .parquet: its notes for pandas are damaged, {error!r}."
+        ) from error
 
 
 def check_flat(name: Path | str, schema: Any, unread: Collection[str] = ()) -> None:
