@@ -95,6 +95,14 @@ def comparable_weights(w: Any, exponent: int) -> Any:
     return scaled
 
 
+def symmetric_weights(w: Any) -> Float[ndarray, "n n"]:
+    """Return a graph as a matrix: either way counts, and no row is its own neighbour."""
+    w = w.toarray() if sparse.issparse(w) else w
+    w = np.maximum(w, w.T)  # a graph of nearest neighbours has one direction
+    np.fill_diagonal(w, 0.0)
+    return w
+
+
 def prior_for(
     asked: Any, codes: Int[ndarray, " n"], count: int
 ) -> Float[ndarray, " classes"]:

@@ -35,6 +35,7 @@ from icssl.choice import (
     dtype_for,
     is_file,
     prior_for,
+    symmetric_weights,
     views_for,
     weight_exponent,
 )
@@ -47,7 +48,6 @@ from icssl.context.backends import (
     choose_backend,
     choose_for_graph,
 )
-from icssl.context.model import ContextModel
 from icssl.context.neighbours import NEIGHBOURS, blocks
 from icssl.context.reading import Prediction, Reading, joined
 from icssl.context.sparse import KEPT, SparseGraph
@@ -307,16 +307,14 @@ class ICSSLClassifier(
         self.backend_ = choose_for_graph(self.backend, n, stored, device)
         if self.backend_ == "sparse":
             return sparse.csr_matrix(w)  # which its graph makes symmetric
-        w = w.toarray() if sparse.issparse(w) else w
-        w = np.maximum(w, w.T)  # a graph of nearest neighbours has one direction
-        np.fill_diagonal(w, 0.0)
-        return w
+        return symmetric_weights(w)
 
     def _read_context(self, rows: Any, codes: ndarray) -> Reading:
         n, d = rows.shape
         device = device_for(self.device, n)
         self._dtype = dtype_for(n, device)
-        model = deepcopy(self._weights()).to(device, self._dtype)
+        own = load_context_model(Path(self.model)) if is_file(self.model) else None
+        model = deepcopy(own or released_model()).to(device, self._dtype)
         given = self.metric == "precomputed"
         self._order = (Order.as_given if given else Order.of_cells)(rows, codes)
         y = torch.as_tensor(self._order.sort_codes(codes), device=device)[None]
@@ -334,11 +332,6 @@ class ICSSLClassifier(
         named = is_file(self.model)
         self.model_name_ = f"{self.model}, {read_as}" if named else read_as
         return reading
-
-    def _weights(self) -> ContextModel:
-        if is_file(self.model):
-            return load_context_model(Path(self.model))
-        return released_model()
 
     def _chosen(
         self, n: int, d: int, device: str, labelled: int, classes: int
@@ -382,25 +375,17 @@ class ICSSLClassifier(
         for x in self._new_rows(X):
             with torch.no_grad():
                 found = self._reading.new(x, parts=parts)
-            yield self._in_order_of_table(found)
+            yield found.taken(self._order.back_classes, self._labelled_places())
 
     def _own(self, *, parts: bool = False) -> Prediction:
         with torch.no_grad():
-            found = self._in_order_of_table(self._reading.own(parts=parts))
-        back = self._order.back
-        each = None if found.parts is None else found.parts[:, back]
-        return Prediction(
-            found.logits[:, back], found.bias[:, back], found.reach[:, back], each
-        )
+            found = self._reading.own(parts=parts)
+        places, back = self._labelled_places(), self._order.back
+        return found.taken(self._order.back_classes, places, back)
 
-    def _in_order_of_table(self, found: Prediction) -> Prediction:
-        """Sort classes and labelled rows, which were read in an order of their own."""
-        classes, parts = self._order.back_classes, found.parts
-        if parts is not None:
-            places = np.argsort(np.argsort(self._order.back[self._labelled_rows]))
-            parts = parts[:, :, places][..., classes]
-        logits, bias = found.logits[..., classes], found.bias[..., classes]
-        return Prediction(logits, bias, found.reach, parts)
+    def _labelled_places(self) -> ndarray:
+        """Where each labelled row stands among those that were read."""
+        return np.argsort(np.argsort(self._order.back[self._labelled_rows]))
 
     def _probabilities(self, found: Prediction) -> ndarray:
         logits = found.logits[0].double().cpu()

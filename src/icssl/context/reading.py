@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from numpy import ndarray
 from torch import Tensor
 
 from icssl.context.kernels import Columns, ContextKernels, Placed
@@ -26,6 +27,22 @@ class Prediction(NamedTuple):
     bias: Float[Tensor, "b r c"]
     reach: Float[Tensor, "b r"]
     parts: Float[Tensor, "b r m c"] | None = None
+
+    def taken(
+        self,
+        classes: Int[ndarray, " c"],
+        labelled: Int[ndarray, " m"],
+        rows: Int[ndarray, " r"] | None = None,
+    ) -> "Prediction":
+        """Return the same with classes, labelled rows and perhaps rows in another order."""
+        parts = self.parts
+        if parts is not None:
+            parts = parts[:, :, labelled][..., classes]
+        logits, bias, reach = self.logits[..., classes], self.bias[..., classes], self.reach
+        if rows is not None:
+            logits, bias, reach = logits[:, rows], bias[:, rows], reach[:, rows]
+            parts = None if parts is None else parts[:, rows]
+        return Prediction(logits, bias, reach, parts)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def to_frame(name: Path | str, table: Any) -> Any:
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         # By notes that pandas left in the file, and trusts.
         raise ValueError(
-            f"{name} cannot be read as .parquet: its notes for pandas are damaged: {error!r}"
+            f"{name} cannot be read as .parquet, its notes for pandas are broken: {error!r}"
         ) from error
 
 
