@@ -1,5 +1,6 @@
 """ONNX files give the logits of torch, for any n where they may, or are not written."""
 
+import random
 import sys
 from pathlib import Path
 
@@ -14,9 +15,11 @@ import icssl
 from helpers import random_episode
 from icssl.cli import app
 from icssl.context.model import ContextConfig, ContextModel
+from icssl.errors import DamagedFileError
 from icssl.export import TOLERANCES, to_onnx
 from icssl.model.baseline import BaselineConfig, BaselineTransformer
 from icssl.model.config import ModelConfig
+from icssl.model.exporting import check_onnx
 from icssl.model.transformer import ICSSLTransformer
 from icssl.weights import save_model
 from icssl.weights.released import save_context_model
@@ -168,12 +171,29 @@ def test_the_file_says_what_it_is_and_the_model_stays_as_it_was(tmp_path):
     assert [d.dim_param or d.dim_value for d in shape] == ["b", "n", 2]
     assert b"site-packages" not in path.read_bytes()  # nor any other trace of this machine
     assert str(Path(icssl.__file__).parent).encode() not in path.read_bytes()
-    (about,) = proto.metadata_props
+    about, digest = proto.metadata_props
+    assert digest.key == "icssl-digest"
     assert '"features": "coordinates"' in about.value
     assert model.training
     assert all(p.requires_grad for p in model.parameters())
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
+
+
+def test_b2_a_damaged_onnx_file_is_refused_by_name(tmp_path):
+    path = tmp_path / "model.onnx"
+    to_onnx(build("orig_icl"), path)
+    check_onnx(path)
+    whole, rng = path.read_bytes(), random.Random(0)
+    spoiled = [whole[:-1], whole + b"a", whole[: len(whole) // 2], b"", b"a text"]
+    for place in [*range(-100, 0), *(rng.randrange(len(whole)) for _ in range(100))]:
+        content = bytearray(whole)
+        content[place] ^= 1 << rng.randrange(8)
+        spoiled.append(bytes(content))
+    for content in spoiled:
+        path.write_bytes(content)
+        with pytest.raises(DamagedFileError, match=r"model\.onnx is damaged, or no ONNX"):
+            check_onnx(path)
 
 
 # What is refused, and leaves nothing

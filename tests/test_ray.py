@@ -29,7 +29,7 @@ from icssl.experiments.runner import run_missing
 from icssl.experiments.runs import read_runs
 from icssl.experiments.spec import Scores
 from icssl.experiments.spread import FailedSpecsError, run_on_ray
-from icssl.experiments.store import Store
+from icssl.experiments.store import Store, key_of
 from icssl.files import replacing_folder
 from icssl.paper.profiles import PROFILES
 from icssl.tabular import read_targets
@@ -198,9 +198,11 @@ class Notes:
 
     @property
     def key(self):
-        return self.path.name
+        return key_of(self.describe())
 
-    title = key
+    @property
+    def title(self):
+        return self.path.name
 
     def describe(self):
         return {"path": str(self.path)}
@@ -212,7 +214,7 @@ class Notes:
         if self.act == "wait" and first:
             time.sleep(600)
         if self.act == "fail":
-            raise ArithmeticError(f"{self.key} cannot be measured\nat all")
+            raise ArithmeticError(f"{self.title} cannot be measured\nat all")
         if self.act == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         return {"held": ray.get_runtime_context().get_assigned_resources()}
@@ -288,7 +290,7 @@ def test_what_fails_is_reported_at_the_end_and_the_rest_is_stored(
         pytest.raises(FailedSpecsError) as raised,
     ):
         run_on_ray([fails, dies, unstable, good], store, cluster)
-    assert keys_in(store) == ["good"]
+    assert keys_in(store) == [good.key]
     titles = [title for title, _ in raised.value.failures]
     assert sorted(titles) == ["die", "fail"]
     lines = str(raised.value).splitlines()
@@ -308,10 +310,10 @@ def test_an_interrupted_run_keeps_its_rows_and_goes_on(cluster, store, tmp_path)
 
     with pytest.raises(KeyboardInterrupt):
         run_on_ray([slow, quick], store, cluster, report=interrupt)
-    assert keys_in(store) == ["quick"]
+    assert keys_in(store) == [quick.key]
     slow.path.touch()  # or it would wait again, had it not begun
     assert run_on_ray([slow, quick], Store(store.path), cluster) == 1
-    assert keys_in(store) == ["quick", "slow"]
+    assert keys_in(store) == sorted([quick.key, slow.key])
     assert len(quick.begun) == 1
 
 
@@ -320,8 +322,8 @@ def test_a_task_with_a_model_holds_its_share_of_a_gpu(cluster, store, tmp_path):
         Notes(tmp_path / n, "", t) for n, t in (("a", (FIRST,)), ("b", ()))
     )
     run_on_ray([trained, classical], store, cluster, gpus_per_task=0.25)
-    assert store["a"]["held"] == {"CPU": 1.0, "GPU": 0.25}
-    assert store["b"]["held"] == {"CPU": 1.0}
+    assert store[trained.key]["held"] == {"CPU": 1.0, "GPU": 0.25}
+    assert store[classical.key]["held"] == {"CPU": 1.0}
     with (
         pytest.raises(ValueError, match="needs 2 GPUs, and the Ray cluster has 1"),
         ray_cluster(gpus_per_task=2),

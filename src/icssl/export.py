@@ -19,7 +19,7 @@ from icssl.errors import check_at_least
 from icssl.files import read_tensors, replacing
 from icssl.model.baseline import BaselineConfig
 from icssl.model.config import ModelConfig
-from icssl.model.exporting import while_exporting
+from icssl.model.exporting import stamped, while_exporting
 from icssl.model.registry import AnyConfig, AnyModel, config_to_dict
 from icssl.weights import load_model
 from icssl.weights.released import KIND as CONTEXT_KIND
@@ -211,7 +211,7 @@ def _translated(model: AnyModel, sizes: _Sizes, opset: int) -> bytes:
     given = {one.domain: one.version for one in proto.opset_import}
     if given[""] != opset:
         raise ValueError(f"the model needs opset {given['']}, got opset={opset}.")
-    return proto.SerializeToString()
+    return stamped(proto.SerializeToString())
 
 
 def _compared(model: AnyModel, sizes: _Sizes, content: bytes) -> Parity:

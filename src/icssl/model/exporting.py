@@ -4,11 +4,17 @@
 the usual one, up to rounding.
 """
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from icssl.errors import DamagedFileError
+
+DIGEST = "icssl-digest"
 
 _state = {"exporting": False}
 
@@ -35,3 +41,26 @@ def while_exporting() -> Iterator[None]:
         yield
     finally:
         _state["exporting"] = False
+
+
+def stamped(content: bytes) -> bytes:
+    """Return an ONNX file with a digest of all of it, as the last of its properties.
+
+    Protocol buffers that follow each other are read as one: what is appended is an entry of
+    the model's metadata.
+    """
+    from onnx import ModelProto
+
+    entry = ModelProto()
+    entry.metadata_props.add(key=DIGEST, value=hashlib.sha256(content).hexdigest())
+    return content + entry.SerializeToString()
+
+
+def check_onnx(path: Path | str) -> None:
+    """Raise ``DamagedFileError`` for a file that is not as ``to_onnx`` wrote it."""
+    content = Path(path).read_bytes()
+    if stamped(content[: -len(stamped(b""))]) != content:
+        raise DamagedFileError(
+            f"{path} is damaged, or no ONNX file of icssl (it does not end with the digest "
+            "of what it holds): take a whole copy of it, or make it anew with icssl export."
+        )
