@@ -304,7 +304,7 @@ def test_of_many_rows_the_leading_functions_are_told_apart(generator):
     x = table(generator, b=1, n=2500, d=4) / 2  # of length one in the mean
     graph, found = graph_and_eigenmap(x, k=48)
     values, functions, _ = exact_eigenmap(graph.dense()[0])
-    assert values[47] > 0.9
+    assert values[47] > 0.8  # so many functions hardly differ: the case that is hard
     # With the filter of few rows, as many passes leave 4e-3 and 0.17.
     torch.testing.assert_close(found.values[0, :12], values[:12], rtol=0, atol=1e-3)
     assert principal_angle(found.functions[0, :, 1:5], functions[:, 1:5]) < 0.05
