@@ -1,6 +1,9 @@
 """Tolerances, each with its reason, and small things that several tests need."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 import torch
 
 from icssl import Episode
@@ -34,6 +37,13 @@ def few_labels(truth, per_class, rng):
     for c in np.unique(truth):
         y[rng.choice(np.flatnonzero(truth == c), per_class, replace=False)] = c
     return y
+
+
+def skip_without_reader(path):
+    """Skip a test where what reads a file of this suffix is not installed."""
+    readers = {".csv": ["pandas"], ".parquet": ["pandas", "pyarrow"]}
+    for package in readers.get(Path(path).suffix, []):
+        pytest.importorskip(package)
 
 
 def permuted(episode, order):

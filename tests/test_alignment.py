@@ -132,7 +132,7 @@ def test_principal_angles_have_all_digits(angle):
     b[1:3, 1] = torch.tensor([np.cos(angle), np.sin(angle)])
     basis = torch.tensor([[2.0, 1.0], [0.5, 3.0]]).double()
     result = principal_angles(a[None], b[None] @ basis)[0]
-    assert result.tolist() == pytest.approx([angle, 0.0], rel=1e-6, abs=1e-15)
+    assert result.tolist() == pytest.approx([angle, 0.0], rel=1e-6, abs=1e-14)
 
 
 def two_rings(n=12):

@@ -85,6 +85,11 @@ def transductive(estimator):
     return classify
 
 
+# scikit-learn stops at a gradient of 1e-10, which is 1e-8 in what is predicted where the
+# penalty is a thousandth.
+SOLVED = {"rtol": 1e-6, "atol": 1e-8}
+
+
 def logistic(C, intercept):
     return LogisticRegression(
         C=C, fit_intercept=intercept, solver="newton-cholesky", tol=1e-10, max_iter=10_000
@@ -118,7 +123,7 @@ def test_logistic_regression_is_scikit_learns(generator, C, c, d, m):
         episode, scaled(episode.x, "coordinate"), supervised(logistic(C, True))
     )
     found = method_of("orig_lr", C=C, scaling="coordinate")(episode)
-    torch.testing.assert_close(found, wanted, **F64_DEEP)
+    torch.testing.assert_close(found, wanted, **SOLVED)
 
 
 def test_eigenvector_regression_is_scikit_learns(generator):

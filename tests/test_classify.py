@@ -9,6 +9,7 @@ import pytest
 from matplotlib.image import imread
 from typer.testing import CliRunner
 
+from helpers import skip_without_reader
 from icssl.choice import MODELS
 from icssl.classify import Labelling, class_rows, demo_table, label_rows, summary_lines
 from icssl.classify_pieces import CONTEXT_ROWS
@@ -166,6 +167,7 @@ def test_other_separators_blank_lines_and_byte_order_marks(tmp_path):
 
 
 def test_parquet_keeps_its_kinds(tmp_path):
+    skip_without_reader("a.parquet")
     frame = pd.DataFrame(
         {
             "y": pd.Series([1, None, 0], dtype="Int64"),
@@ -234,6 +236,7 @@ def test_the_demo_has_three_labels_a_class():
     ],
 )
 def test_a_broken_file_is_an_error_in_words(tmp_path, name, content, words):
+    skip_without_reader(name)
     path = tmp_path / name
     path.write_bytes(content)
     result = run(path, "--target", "y")
@@ -246,6 +249,7 @@ def test_a_broken_file_is_an_error_in_words(tmp_path, name, content, words):
 
 @pytest.mark.parametrize("keep", [0.3, 0.9, 0.999])
 def test_a_binary_file_cut_short_is_an_error(tmp_path, blobs, keep):
+    skip_without_reader("a.parquet")
     blobs.to_parquet(tmp_path / "a.parquet")
     np.savez(tmp_path / "b.npz", x=np.ones((50, 2)), y=np.arange(50) % 3)
     for path in (tmp_path / "a.parquet", tmp_path / "b.npz"):
@@ -349,6 +353,7 @@ def test_help_teaches():
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
 def test_clear_clouds_are_labelled_right(blobs, tmp_path, suffix):
     path = tmp_path / f"pets{suffix}"
+    skip_without_reader(path)
     if suffix == ".csv":
         blobs.to_csv(path, index=False)
     elif suffix == ".parquet":

@@ -53,6 +53,7 @@ from icssl.explore.state import (
 
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
 pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
 
 import pandas as pd
 

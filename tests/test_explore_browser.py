@@ -16,6 +16,7 @@ from sklearn.datasets import load_iris
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
 pytest.importorskip("selenium", reason="selenium is not installed: pip install selenium")
 pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
 
 import pandas as pd
 from selenium import webdriver

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from helpers import skip_without_reader
 from icssl.data.backbones import as_batch, extract_folder, load_backbone, save_features
 from icssl.data.features import FeatureSpec
 from icssl.data.sources import DataConfig, source_named
@@ -31,19 +32,20 @@ def write(tmp_path, arrays):
 
     def do(kind):
         path = tmp_path / f"table{kind}"
+        skip_without_reader(path)
         if kind == ".npz":
             np.savez(path, x=x, y=y)
             return path
         if kind == ".npy":
             np.save(path, np.column_stack([x, y]))
             return path
-        pd = pytest.importorskip("pandas")
+        import pandas as pd
+
         frame = pd.DataFrame(x, columns=[f"f{i}" for i in range(WIDTH)])
         frame["target"] = y
         if kind == ".csv":
             frame.to_csv(path, index=False)
         else:
-            pytest.importorskip("pyarrow")
             frame.to_parquet(path)
         return path
 
@@ -121,6 +123,7 @@ def bad_files(tmp_path, arrays):
     ],
 )
 def test_bad_files_are_named(tmp_path, arrays, name, message):
+    skip_without_reader(name)
     bad_files(tmp_path, arrays)
     with pytest.raises(ValueError, match=message) as caught:
         read_features(tmp_path / name)
@@ -133,6 +136,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_another_column_can_hold_the_classes(tmp_path):
+    skip_without_reader("t.csv")
     (tmp_path / "t.csv").write_text("a,kind,b\n1,p,2\n3,q,4\n")
     table = read_features(tmp_path / "t.csv", "kind")
     assert table.classes == ("p", "q")

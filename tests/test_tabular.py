@@ -248,6 +248,8 @@ def test_numbers_come_first_then_categories():
     ],
 )
 def test_nullable_columns_of_pandas(numbers, dtype):
+    if "pyarrow" in dtype:
+        pytest.importorskip("pyarrow")
     series = pd.Series(numbers, dtype=dtype)
     plain = [float(x) if x is not None else None for x in numbers]
     np.testing.assert_allclose(
@@ -257,6 +259,8 @@ def test_nullable_columns_of_pandas(numbers, dtype):
 
 @pytest.mark.parametrize("dtype", ["str", "object", "category", "string[pyarrow]"])
 def test_texts_of_pandas(dtype):
+    if "pyarrow" in dtype:
+        pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"a": pd.Series(["x", None, "y"], dtype=dtype)})
     np.testing.assert_array_equal(encoded(frame), [[HALF, 0], [0, 0], [0, HALF]])
 
