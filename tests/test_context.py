@@ -135,20 +135,25 @@ def one_hot_columns(generator, n=160, categories=8):
 
 def with_other_eigenvectors(monkeypatch, generator):
     """Let LAPACK choose other eigenvectors: as good, turned where eigenvalues repeat."""
-    plain = torch.linalg.eigh
+    of_views, of_graphs = torch.linalg.eigh, neighbours.eigh
 
-    def turned(matrix):
-        values, vectors = plain(matrix)
+    def turn(values):
         level = (
             values[..., :, None] - values[..., None, :]
         ).abs() < 1e-9 * values.abs().max()
-        mixed = torch.randn(
-            values.shape[-1], values.shape[-1], generator=generator
-        ).double()
-        turn = torch.linalg.qr(torch.where(level, mixed, 0.0))[0]
-        return values, vectors @ turn
+        mixed = torch.randn(level.shape, generator=generator, dtype=torch.float64)
+        return torch.linalg.qr(torch.where(level, mixed, 0.0))[0]
+
+    def turned(matrix):
+        values, vectors = of_views(matrix)
+        return values, vectors @ turn(values)
+
+    def turned_for_graphs(matrix, **options):
+        values, vectors = of_graphs(matrix, **options)
+        return values, vectors @ turn(torch.tensor(values)).numpy()
 
     monkeypatch.setattr(torch.linalg, "eigh", turned)
+    monkeypatch.setattr(neighbours, "eigh", turned_for_graphs)
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -355,7 +360,7 @@ def test_of_many_rows_the_leading_functions_are_told_apart(generator):
     graph = Graph(x, scale_of(x, x, own=True))
     found, functions = filtered(graph, x, 48)
     values, expected, _ = exact_eigenmap(graph.dense()[0])
-    assert values[48] > 0.9
+    assert values[48] > 0.8  # so many functions hardly differ: the case that is hard
     # The first is the constant, which the iteration leaves out.
     torch.testing.assert_close(found[:11], values[1:12], rtol=0, atol=1e-3)
     assert principal_angle(functions[:, :4], expected[:, 1:5]) < 0.05

@@ -103,26 +103,37 @@ def test_a_small_parquet_file_that_unpacks_to_a_gigabyte_is_refused_in_little_me
     assert found["grown"] < 300 * 1024  # of 1,000,000 kB that the cells of one would need
 
 
-def lying(content):
-    """The same file with a footer that says its only column unpacks to 1,000 bytes."""
+def varint(number, length=1):
+    """A number as footers have it: seven bits a byte, perhaps with zeros more."""
+    groups = [number >> 7 * i & 127 for i in range(10)]
+    while len(groups) > length and not groups[-1]:
+        groups.pop()
+    return bytes([group | 128 for group in groups[:-1]] + groups[-1:])
 
-    def varint(number, length=1):
-        groups = [number >> 7 * i & 127 for i in range(10)]
-        while len(groups) > length and not groups[-1]:
-            groups.pop()
-        return bytes([group | 128 for group in groups[:-1]] + groups[-1:])
 
-    size = pq.read_metadata(BytesIO(content)).row_group(0).total_byte_size
-    old = varint(2 * size)
+def lying(content, number, lie, times=-1):
+    """The same file with a footer that says another number, everywhere or so many times."""
+    old = varint(2 * number)
     footer = int.from_bytes(content[-8:-4], "little") + 8
-    told = content[-footer:].replace(old, varint(2000, len(old)))
+    told = content[-footer:].replace(old, varint(2 * lie, len(old)), times)
     assert told != content[-footer:]
     return content[:-footer] + told
 
 
+def test_the_rows_of_a_parquet_file_are_those_of_its_groups():
+    """Readers do not believe the footer's total, which stands before the groups."""
+    rows = 1_000_003
+    lie = lying(parquet({"n": np.zeros(rows, np.int8)}), rows, 50, times=1)
+    assert pq.read_metadata(BytesIO(lie)).num_rows == 50
+    assert len(pq.read_table(BytesIO(lie))) == rows
+    with pytest.raises(ValueError, match="1,000,003 rows, and the page takes 5,000"):
+        tables.read_upload("lie.parquet", encoded(lie))
+
+
 def test_a_footer_that_lies_about_pages_is_found_out():
     content = parquet({"s": ["z" * 2**20] * 80}, use_dictionary=False)
-    lie = lying(content)
+    size = pq.read_metadata(BytesIO(content)).row_group(0).total_byte_size
+    lie = lying(content, size, 1000)
     assert pq.read_metadata(BytesIO(lie)).row_group(0).total_byte_size == 1000
     assert len(pq.read_table(BytesIO(lie))) == 80  # readers believe the pages
     with pytest.raises(ValueError, match="unpacks to more than the 64 MB"):
@@ -308,6 +319,14 @@ def test_dates_in_many_columns_are_put_in_their_places_at_once(count, monkeypatc
     table = frame_table(Path("a.parquet"), frame, "y", lambda name: frame[name].to_numpy())
     assert {column.dtype.kind for _, column in table.features.items()} == {"M"}
     assert assigned == [1, count]
+
+
+def test_blank_lines_before_a_wide_header_do_not_hide_it():
+    """Pandas skips them, and would read a million columns."""
+    header = ",".join(f"c{i}" for i in range(tables.MOST_COLUMNS + 1))
+    content = "\n" * (tables.MOST_ROWS + 2) + header + "\n" + "1," * 10_000 + "1\n"
+    with pytest.raises(ValueError, match="columns, and the page takes 10,000"):
+        tables.read_upload("a.csv", encoded(content.encode()))
 
 
 def test_a_missing_name_among_very_many_is_said_in_few_words(tmp_path):

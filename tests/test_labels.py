@@ -362,3 +362,13 @@ def test_blank_bytes_in_an_npz_file_are_rows_to_label(tmp_path, minus_one):
     assert "12 rows, 2 labelled" in result.output
     with np.load(tmp_path / "in-labelled.npz") as arrays:
         assert set(arrays["label"].tolist()) == {b"A", b"B"}
+
+
+@pytest.mark.parametrize("kind", ["m8[ns]", "m8[s]", "M8[s]", object])
+def test_spans_and_moments_of_time_are_no_labels(kind):
+    """A span is an integer to NumPy: -1 of its units was a class."""
+    y = np.array([1, 2, -1], "m8[s]" if kind is object else kind).astype(kind)
+    if kind is object:
+        y = np.array([np.timedelta64(1, "s"), np.timedelta64(2, "s"), None], object)
+    with pytest.raises(ValueError, match=r"Unknown label type: (timedelta|datetime)64"):
+        read_targets(y)

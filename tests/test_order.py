@@ -35,7 +35,8 @@ def test_a_model_that_reads_rows_as_they_come_does_not_see_their_order(seed, mon
     assert worst(moved) < tables.MOVED, moved
 
 
-@pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed % 5 != 4])
+# Tables with numbers that have such digits, of the default and the exact backend.
+@pytest.mark.parametrize("seed", [5001, 5002, 5003, 5006, 5007, 5008, 5010, 5012])
 def test_last_digits_of_numbers_do_not_matter(seed):
     assert tables.measure_digits(seed) < tables.MOVED
 
@@ -140,7 +141,6 @@ def given_graph(alone=()):
     return w, y
 
 
-@pytest.mark.filterwarnings("ignore:.*labelled rows that are equal in all columns")
 @pytest.mark.parametrize("backend", ["dense", "sparse"])
 @pytest.mark.parametrize("count", [5, 46, 60])
 def test_rows_of_a_graph_without_a_neighbour_have_no_reach_and_the_prior(backend, count):
@@ -170,6 +170,20 @@ def test_the_unit_of_the_weights_of_a_graph_does_not_matter(backend, size):
     )
     np.testing.assert_allclose(
         found.predict_proba(w[20:30] * size), plain.predict_proba(w[20:30]), atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse"])
+@pytest.mark.parametrize("own", [1.0, 1e300])
+def test_weights_of_rows_to_themselves_do_not_matter(backend, own):
+    """Not even for the unit of the others."""
+    w, y = given_graph()
+    options = {"metric": "precomputed", "backend": backend, "device": "cpu"}
+    other = 1e-30 * w
+    np.fill_diagonal(other, own)
+    plain, found = (ICSSLClassifier(**options).fit(one, y) for one in (w, other))
+    np.testing.assert_allclose(
+        found.label_distributions_, plain.label_distributions_, rtol=0, atol=1e-8
     )
 
 

@@ -76,6 +76,17 @@ def _most_rows(backend: str, d: int, device: str) -> int:
     return min(_MOST_ROWS, max(_WIDE_ROWS, _MOST_CELLS // max(1, d)))
 
 
+def without_diagonal(w: Any) -> Any:
+    """Return a graph, dense or sparse, in which no row is its own neighbour."""
+    w = w.copy()
+    if sparse.issparse(w):
+        w.setdiag(0.0)
+        w.eliminate_zeros()
+    else:
+        np.fill_diagonal(w, 0.0)
+    return w
+
+
 def weight_exponent(w: Any) -> int:
     """Return the exponent of two of a graph's largest weight, dense or sparse."""
     cells = w.data if sparse.issparse(w) else w
@@ -86,7 +97,7 @@ def comparable_weights(w: Any, exponent: int) -> Any:
     """Return weights divided by a power of two, which no digit is lost by.
 
     The unit of a graph's weights does not matter, and sums of them must not overflow. New
-    rows can have weights beyond any of the graph; more than so many times is no more.
+    rows can have larger weights: above 1e18 times the graph's largest they are cut to that.
     """
     scaled = w.copy()
     cells = scaled.data if sparse.issparse(w) else scaled
@@ -96,11 +107,9 @@ def comparable_weights(w: Any, exponent: int) -> Any:
 
 
 def symmetric_weights(w: Any) -> Float[ndarray, "n n"]:
-    """Return a graph as a matrix: either way counts, and no row is its own neighbour."""
+    """Return a graph as a matrix in which either way counts, as of nearest neighbours."""
     w = w.toarray() if sparse.issparse(w) else w
-    w = np.maximum(w, w.T)  # a graph of nearest neighbours has one direction
-    np.fill_diagonal(w, 0.0)
-    return w
+    return np.maximum(w, w.T)
 
 
 def prior_for(

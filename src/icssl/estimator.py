@@ -38,6 +38,7 @@ from icssl.choice import (
     symmetric_weights,
     views_for,
     weight_exponent,
+    without_diagonal,
 )
 from icssl.chunks import chunks
 from icssl.context.backends import (
@@ -187,7 +188,7 @@ class ICSSLClassifier(
                 f"At least 2 rows are needed, got n_samples = {rows.shape[0]}."
             )
         self.class_prior_ = prior_for(self.class_prior, codes, len(self.classes_))
-        if not sparse.issparse(rows):
+        if self.metric == "columns":
             warn_of_conflicts(rows, codes)
         self._reading = self._read_context(rows, codes)
         known = codes >= 0
@@ -294,13 +295,14 @@ class ICSSLClassifier(
         if not reset:
             w = w.toarray() if sparse.issparse(w) else w
             return comparable_weights(w, self._weight_exponent)
-        self._weight_exponent: int = weight_exponent(w)
-        w = comparable_weights(w, self._weight_exponent)
         if w.shape[0] != w.shape[1]:
             raise ValueError(
                 "With metric='precomputed', X must have a column for every row, got shape "
                 f"{w.shape}."
             )
+        w = without_diagonal(w)
+        self._weight_exponent: int = weight_exponent(w)
+        w = comparable_weights(w, self._weight_exponent)
         stored = w.nnz if sparse.issparse(w) else None
         n = w.shape[0]
         device = device_for(self.device, n)
@@ -326,7 +328,7 @@ class ICSSLClassifier(
             else:
                 backend, read_as = self._chosen(n, d, device, int(known.sum()), c)
                 self.backend_ = backend.name
-                rows = rows[self._order.rows][:, self._order.columns]
+                rows = rows[np.ix_(self._order.rows, self._order.columns)]
                 x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
                 reading = model.read(x, y, known, c, MODELS[read_as], backend)
         named = is_file(self.model)
@@ -375,13 +377,13 @@ class ICSSLClassifier(
         for x in self._new_rows(X):
             with torch.no_grad():
                 found = self._reading.new(x, parts=parts)
-            yield found.taken(self._order.back_classes, self._labelled_places())
+            yield found.reorder(self._order.back_classes, self._labelled_places())
 
     def _own(self, *, parts: bool = False) -> Prediction:
         with torch.no_grad():
             found = self._reading.own(parts=parts)
         places, back = self._labelled_places(), self._order.back
-        return found.taken(self._order.back_classes, places, back)
+        return found.reorder(self._order.back_classes, places, back)
 
     def _labelled_places(self) -> ndarray:
         """Where each labelled row stands among those that were read."""

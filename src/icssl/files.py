@@ -81,7 +81,7 @@ def _locked_file(path: Path) -> tuple[Path, FileIO]:
         held = FileIO(unfinished, "x+")
         if sys.platform != "win32":
             with suppress(OSError):  # some network disks have no locks
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(held, fcntl.LOCK_EX)
         if unfinished.exists():
             return unfinished, held
         held.close()  # another process thought it abandoned before it was locked

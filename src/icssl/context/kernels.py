@@ -86,7 +86,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Listed:
+class NodeIndex:
     """The nodes of a context, among which new rows find their nearest neighbours.
 
     Parameters
@@ -125,7 +125,7 @@ class Neighbourhood:
     eigenmap : Eigenmap
     degrees : Tensor of shape (b, n)
         Of the graph.
-    listed : Listed, optional
+    listed : NodeIndex, optional
         What new rows read, if these are their nearest neighbours alone.
     """
 
@@ -133,7 +133,7 @@ class Neighbourhood:
     own: Placed
     eigenmap: Eigenmap
     degrees: Float[Tensor, "b n"]
-    listed: Listed | None = None
+    listed: NodeIndex | None = None
 
     @classmethod
     def of_rows(
@@ -167,7 +167,7 @@ class Neighbourhood:
         own_scale, functions = scale.at(of_row), picked(eigenmap.functions, of_row)
         own = Placed(rows, own_scale, functions, _contact(own_scale, own_scale))
         degrees = (graph.degrees / nodes.counts).gather(1, of_row)
-        listed = Listed(search, scale, nodes.counts, kept)
+        listed = NodeIndex(search, scale, nodes.counts, kept)
         return cls(name, own, eigenmap, degrees, listed)
 
     @classmethod

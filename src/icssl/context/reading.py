@@ -28,7 +28,7 @@ class Prediction(NamedTuple):
     reach: Float[Tensor, "b r"]
     parts: Float[Tensor, "b r m c"] | None = None
 
-    def taken(
+    def reorder(
         self,
         classes: Int[ndarray, " c"],
         labelled: Int[ndarray, " m"],

@@ -179,6 +179,7 @@ def _run_batches(
     trained: dict[TrainConfig, Training] = {}
     families = families_of([spec for batch in batches for spec in batch.specs])
     mine: set[str] = set()
+    begun: set[TrainConfig] = set()
     for number, batch in enumerate(batches):
         if not clock.has_time():
             break
@@ -195,6 +196,7 @@ def _run_batches(
         if configs or own:
             clock.tell(str(Batch(configs, own)))
             trained |= train_finite(configs, device)
+            begun |= set(configs)
         for spec in own:
             if all(config in trained for config in spec.trainings):
                 store.append(row_of(spec, [trained[c] for c in spec.trainings], device))
@@ -203,7 +205,9 @@ def _run_batches(
         needed = {c for s in later if s not in own for c in s.trainings}
         trained = {config: kept for config, kept in trained.items() if config in needed}
         clock.spent += batch.cost
-    return mine
+    # What another process let go of after the first of its models was due is still to do.
+    specs = [spec for batch in batches for spec in batch.specs if spec.key in mine]
+    return {spec.key for spec in specs if spec.key in store or begun >= set(spec.trainings)}
 
 
 def _idle_cores(device: str) -> int:

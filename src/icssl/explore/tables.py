@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO, TextIOWrapper
-from itertools import islice
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,6 +38,7 @@ from icssl.tabular.files import (
 )
 from icssl.tabular.parquet import (
     check_flat,
+    count_rows,
     opened_parquet,
     read_frame,
     unpacked_bytes,
@@ -222,11 +222,12 @@ def _csv_frame(name: str, content: bytes) -> Any:
 
 
 def _widest_line(content: bytes) -> int:
-    """The most cells that a line has, of those that are read."""
+    """Return the most cells that a line has."""
     allow_long_cells(len(content))
     text = TextIOWrapper(BytesIO(content), encoding="utf-8-sig", newline="")
     try:
-        return max(map(len, islice(csv.reader(text), MOST_ROWS + 2)), default=0)
+        # All of them: pandas skips blank lines and would read on.
+        return max(map(len, csv.reader(text)), default=0)
     except csv.Error as error:
         raise ValueError(str(error)) from error
 
@@ -237,8 +238,8 @@ def _parquet_frame(name: str, content: bytes) -> Any:
         import pandas  # noqa: F401
         import pyarrow  # noqa: F401
     with opened_parquet(name, BytesIO(content)) as file:
-        about, schema = file.metadata, file.schema_arrow
-    _check_count(name, "rows", about.num_rows, MOST_ROWS)
+        rows, about, schema = count_rows(file), file.metadata, file.schema_arrow
+    _check_count(name, "rows", rows, MOST_ROWS)
     _check_count(name, "columns", about.num_columns, MOST_COLUMNS)
     check_names(name, "column", schema.names, [])
     check_flat(name, schema)

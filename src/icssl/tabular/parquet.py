@@ -36,6 +36,12 @@ def opened_parquet(name: Path | str, source: BytesIO | None = None) -> Iterator[
         ) from error
 
 
+def count_rows(file: Any) -> int:
+    """Return the rows of all groups: readers go by these, not by the footer's total."""
+    groups = range(file.metadata.num_row_groups)
+    return sum(file.metadata.row_group(i).num_rows for i in groups)
+
+
 def read_frame(name: Path | str, source: BytesIO | None = None) -> Any:
     """Read all columns as a data frame; parameters are those of :func:`opened_parquet`."""
     with opened_parquet(name, source) as file:
@@ -92,7 +98,7 @@ def unpacked_bytes(file: Any, content: bytes, most: int) -> int:
     for field, size in zip(file.schema_arrow, packed, strict=True):
         width = _fixed_bits(field.type)
         if width is not None:
-            total += file.metadata.num_rows * width // 8
+            total += count_rows(file) * width // 8
             continue
         # In every encoding a cell is at most as long as all that is stored of its column.
         rows = max(1, most // max(size, 1))

@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from numpy import ndarray
 
 from icssl.tabular.files import check_names
-from icssl.tabular.parquet import check_flat, opened_parquet
+from icssl.tabular.parquet import check_flat, count_rows, opened_parquet
 from icssl.tabular.targets import blank_texts
 
 LEAST_ROWS = 2**10
@@ -77,7 +77,7 @@ def pieces_of(
     schemas, rows = {}, {}
     for name in _files(path):
         with opened_parquet(name) as file:
-            schemas[name], rows[name] = file.schema_arrow, file.metadata.num_rows
+            schemas[name], rows[name] = file.schema_arrow, count_rows(file)
     _check_alike(schemas)
     first, schema = next(iter(schemas.items()))
     check_names(first, "column", schema.names, needed)

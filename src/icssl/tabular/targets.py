@@ -81,6 +81,8 @@ def _stripped(cell: str | bytes) -> str:
 
 
 def _kind(cell: Any) -> str:
+    if isinstance(cell, (np.timedelta64, np.datetime64)):  # the first is an np.integer
+        return type(cell).__name__
     if isinstance(cell, (bool, np.bool_)):
         return "booleans"
     if isinstance(cell, (int, float, np.integer, np.floating)):

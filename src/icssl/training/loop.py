@@ -228,7 +228,7 @@ def _explaining_memory(config: TrainConfig) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        words = ("allocate memory", "out of memory", "overflow")
+        words = ("allocate memory", "out of memory", "size calculation overflowed")
         if not any(word in str(error).lower() for word in words):
             raise
         raise ValueError(
