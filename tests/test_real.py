@@ -499,8 +499,11 @@ def test_the_command_runs_draws_and_goes_on(folder, tmp_path):
         (["--half", "report", "--sets", "iris"], "unknown set of the report half 'iris'"),
         (["--sets", ","], "--sets names no set"),
         (["--methods", "svm"], "unknown method 'svm'"),
-        (["--labels", "1,many"], "counts of at least 1 such as 1,2,5, got '1,many'"),
-        (["--labels", "0"], "counts of at least 1"),
+        (
+            ["--methods", "svc", "--labels", "1,many"],
+            "counts of at least 1 such as 1,2,5, got '1,many'",
+        ),
+        (["--methods", "svc", "--labels", "0"], "counts of at least 1"),
         (["--draws", "0"], "--draws"),
         (["--sets", "digits", "--methods", "svc"], "fetch_real_data.py makes it"),
     ],
@@ -514,6 +517,7 @@ def test_bad_arguments_exit_with_2_and_say_why(folder, tmp_path, arguments, word
 
 def test_methods_by_name_and_by_group(monkeypatch):
     assert peers.methods_named(["svc", "icssl"]) == [OURS, "svc"]
+    monkeypatch.setattr(peers, "find_spec", lambda name: name)  # installed or not
     assert peers.methods_named(["all"]) == list(METHODS) == list(peers.TITLES)
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"icssl\[peers\]"):

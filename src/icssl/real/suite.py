@@ -107,7 +107,9 @@ def fingerprint(table: Any) -> str:
         if column.dtype.kind in "iufb":
             digest.update(column.to_numpy(np.float64).tobytes())
         else:
-            digest.update("\n".join(map(str, column.fillna(""))).encode())
+            # As objects: pandas 2 refuses to fill categories with what is none of them.
+            filled = column.astype(object).fillna("")
+            digest.update("\n".join(map(str, filled)).encode())
     return digest.hexdigest()[:16]
 
 
