@@ -478,7 +478,13 @@ def test_class_prior_of_any_magnitude_is_normalised(rng, prior, expected):
     assert np.isfinite(found.explain(X).base).all()
 
 
-@pytest.mark.parametrize("prior", [[1, 1], [1, 1, 0], [1, 1, -1], [1, 1, np.nan], 3.0])
+@pytest.mark.parametrize(
+    "prior",
+    [
+        *([1, 1], [1, 1, 0], [1, 1, -1], [1, 1, np.nan], 3.0),
+        *(["a", "b", "c"], {0: 0.2, 1: 0.3, 2: 0.5}, [[1], [2, 3]]),
+    ],
+)
 def test_class_prior_that_is_none(rng, prior):
     with pytest.raises(ValueError, match="positive number for each of the 3 classes"):
         fitted(*iris(rng), class_prior=prior)

@@ -122,12 +122,20 @@ def prior_for(
         check_choice("class_prior", asked, ["uniform"], "an array with a number a class")
         share = np.ones(count)
     else:
-        share = np.asarray(asked, dtype=float)
+        share = _as_numbers(asked)
     if share.shape != (count,) or not (np.isfinite(share) & (share > 0)).all():
         raise ValueError(
             f"class_prior must have a positive number for each of the {count} classes, got "
             f"{asked!r}."
         )
     share = share / share.max()  # or a sum of the largest floats would be infinite
-    share = np.maximum(share, np.finfo(float).tiny)  # what is no ratio of floats, else
+    share = np.maximum(share, np.finfo(float).tiny)  # a ratio that underflows is not zero
     return share / share.sum()
+
+
+def _as_numbers(asked: Any) -> ndarray:
+    """Return numbers, or none at all where something else was given."""
+    try:
+        return np.asarray(asked, dtype=float)
+    except (TypeError, ValueError):
+        return np.empty(0)
