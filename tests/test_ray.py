@@ -89,6 +89,9 @@ def beside(watch):
 
 # --- Who can reach a cluster
 
+# Where a process is to join a cluster on loopback: Ray looks for it on a network else.
+ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
 
 def listening_addresses():
     """Where this process and all that it started wait for connections, by process."""
@@ -154,9 +157,7 @@ def test_a_stranger_without_the_token_is_refused(tmp_path):
     other.mkdir()
     (other / "auth_token").write_text("0" * 64)
     own = {name: os.environ[name] for name in os.environ if not name.startswith("RAY_")}
-    options = {
-        # Or even the owner of the token would look for a cluster elsewhere than here.
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    options = ON_LOOPBACK | {
         "RAY_gcs_server_port_wait_time_s": "1",
         "RAY_py_gcs_connect_timeout_s": "5",
     }
@@ -367,7 +368,13 @@ def test_cli_joins_a_cluster_that_runs(cluster):
     address = cluster.get_runtime_context().gcs_address
     command = [sys.executable, "-m", "icssl", "reproduce", "params", "--no-draw"]
     options = ["--engine", "ray", "--address", address]
-    found = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [*command, *options],
+        env=os.environ | ON_LOOPBACK,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "0 rows added, 0 of 0 are there." in found.stdout
 
 
