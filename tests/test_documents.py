@@ -11,6 +11,7 @@ import pytest
 import torch
 from sklearn.datasets import load_iris
 
+from helpers import skip_without_reader
 from icssl import ICSSLTransformer, ModelConfig
 from icssl.data.sources import DataConfig
 from icssl.training.config import PRESETS, TrainConfig
@@ -88,6 +89,9 @@ def test_every_field_that_show_prints_is_explained(config):
     ],
 )
 def test_benchmarks_run_at_toy_size(tmp_path, script, options):
+    if script == "explore":
+        pytest.importorskip("dash")
+        pytest.importorskip("pandas")
     result = subprocess.run(
         [
             sys.executable,
@@ -109,6 +113,7 @@ def test_benchmarks_run_at_toy_size(tmp_path, script, options):
 
 
 def test_parity_is_measured_at_toy_size(tmp_path):
+    skip_without_reader("iris.parquet")
     iris = load_iris(as_frame=True).frame
     iris.to_parquet(tmp_path / "iris.parquet")
     few = ["--sets", "iris", "--labels", "2", "--draws", "1", "--kept", "16"]
