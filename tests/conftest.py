@@ -1,9 +1,16 @@
 import os
 
+# Tensors here are small: a second thread only waits, and two processes of tests with two
+# threads each stand in each other's way, most of all in SciPy's LAPACK, which reads this
+# when it is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
-torch.set_num_threads(1)  # tensors here are small: a second thread only waits
+torch.set_num_threads(1)
+threadpool_limits(1)  # of what is loaded already
 
 # Any seed on demand: ICSSL_TEST_SEEDS="5,6,7" make test
 SEEDS = [int(seed) for seed in os.environ.get("ICSSL_TEST_SEEDS", "0,1").split(",")]

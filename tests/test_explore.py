@@ -235,7 +235,7 @@ def test_the_answer_is_the_classifiers_own():
     given[[point for point, _ in labels]] = [code for _, code in labels]
     own = ICSSLClassifier().fit(cloud.x, given)
     np.testing.assert_array_equal(found.predicted, own.transduction_)
-    np.testing.assert_array_equal(found.reach, own.reach_)
+    np.testing.assert_allclose(found.reach, own.reach_, rtol=0, atol=1e-9)  # other threads
     asked = given < 0
     share = (own.transduction_ == cloud.y)[asked].mean()
     assert found.accuracy(found.predicted, cloud.y) == share

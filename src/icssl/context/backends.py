@@ -9,7 +9,13 @@ from pathlib import Path
 
 import torch
 
-from icssl.context.neighbours import MOST_NUMBERS, MOST_WEIGHTS, SOLVED_ROWS, SPARE
+from icssl.context.neighbours import (
+    FEW_SOLVED_ROWS,
+    MOST_NUMBERS,
+    MOST_WEIGHTS,
+    SOLVED_ROWS,
+    SPARE,
+)
 from icssl.context.search import MOST_COMPARED, has_index
 from icssl.context.sparse import KEPT
 from icssl.memory import free_bytes
@@ -109,11 +115,17 @@ def needed_memory(backend: Backend, size: Size) -> int:
     # One after the other: columns by rank, the graph of a view, kernels with the labels.
     ranks = 8 * n * size.columns * 8 // each
     kernels = min(MOST_NUMBERS, n * m * (10 * size.views + 1))
-    solved = 6 * min(n, SOLVED_ROWS) ** 2  # what LAPACK and its copies take
-    passing = max(ranks, graph + 6 * n * _BASIS, 5 * kernels, solved)
+    passing = max(ranks, graph + 6 * n * _BASIS, 5 * kernels, _solved(backend, n))
     kept = size.views * n * (3 * size.columns + _BASIS) + 4 * m * m
     doubles = n * (2 * size.columns + 4 * size.classes + 8)
     return int(_MARGIN * (each * (kept + passing) + 8 * doubles)) + _ALWAYS
+
+
+def _solved(backend: Backend, n: int) -> int:
+    """Return the numbers that LAPACK and its copies take, beside a graph that is held."""
+    if backend.name == "sparse":
+        return 6 * min(n, FEW_SOLVED_ROWS) ** 2
+    return (7 if backend.name == "dense" else 6) * min(n, SOLVED_ROWS) ** 2
 
 
 def choose_backend(asked: str, kept: int, size: Size, device: str) -> Backend:

@@ -23,7 +23,7 @@ MOST_WEIGHTS = 2**24  # between rows that are held at once: all of 4,096 rows
 MOST_NUMBERS = 2**26  # of all kernels between rows and labelled ones, at once
 ROUNDS = 3  # of the Chebyshev filter
 SOLVED_ROWS = 2**12  # up to which eigenvectors are exact, by LAPACK
-SOLVED_ROWS_GPU = 2**10  # the same where a GPU iterates faster than a CPU solves
+FEW_SOLVED_ROWS = 2**10  # the same where iterating is cheaper: on a GPU, of sparse graphs
 _DEGREE = 7  # of the filter, with a pass a degree
 _DAMPED = 0.4  # eigenvalues below are filtered out
 SPARE = 8  # columns beyond those wanted, which help the last of them converge
@@ -100,11 +100,12 @@ class WeightedGraph:
     """Symmetric weights W between rows, normalised: D^-1/2 W D^-1/2, to multiply with.
 
     A graph knows how to multiply with W; its degrees, held a little, are D. It also knows
-    how many rounds of the filter it is worth.
+    up to how many rows it is solved, and how many rounds of the filter it is worth.
     """
 
     degrees: Float[Tensor, "b n"]
     rounds: int = ROUNDS
+    solved_rows: int = SOLVED_ROWS
 
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
         """W itself times columns."""
@@ -244,7 +245,8 @@ class Eigenmap:
         total = degrees.sum(-1, keepdim=True)
         share = degrees / torch.where(total > 0, total, torch.inf)
         constant = share.sqrt()[..., None]
-        if is_solved(share.shape[1], share.device):
+        n = share.shape[1]
+        if n <= graph.solved_rows and is_solved(n, share.device):
             matrix = graph.matrix() - constant * constant.mT
             values, vectors = leading_eigenvectors(matrix, k)
         else:
@@ -288,7 +290,7 @@ class Eigenmap:
 def is_solved(n: int, device: torch.device | str) -> bool:
     """Return whether so many rows have their eigenvectors exactly, by LAPACK."""
     on_cpu = torch.device(device).type == "cpu"
-    return n <= (SOLVED_ROWS if on_cpu else SOLVED_ROWS_GPU)
+    return n <= (SOLVED_ROWS if on_cpu else FEW_SOLVED_ROWS)
 
 
 def _shares(values: Float[Tensor, "b s"]) -> Float[Tensor, "b k"]:

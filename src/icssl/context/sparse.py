@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
 from icssl.context.neighbours import (
+    FEW_SOLVED_ROWS,
     NEIGHBOURS,
     ROUNDS,
     Scale,
@@ -115,6 +116,8 @@ class SparseGraph(WeightedGraph):
     counts : Tensor of shape (n,), optional
         Rows that each row stands for, which are neighbours of each other with weight one.
     """
+
+    solved_rows = FEW_SOLVED_ROWS  # a matrix of all rows is what it is to do without
 
     def __init__(
         self, w: sparse.csr_matrix, like: Tensor, counts: Int[Tensor, " n"] | None = None
