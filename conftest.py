@@ -5,13 +5,18 @@ from importlib.util import find_spec
 # Modules that cannot be imported without an optional package.
 NEEDS = {
     "triton": [
-        "context/triton_graph",
+        "classifier/triton_graph",
         "model/triton_eigenmap",
         "model/triton_narrow",
         "model/triton_walks",
     ],
-    "dash": ["explore/app", "explore/layout", "explore/table_view", "explore/views"],
-    "pandas": ["real/pages", "real/summary"],
+    "dash": [
+        "app/explore/app",
+        "app/explore/layout",
+        "app/explore/table_view",
+        "app/explore/views",
+    ],
+    "pandas": ["bench/real/pages"],
 }
 collect_ignore = [
     f"src/icssl/{module}.py"

@@ -19,14 +19,14 @@ from pathlib import Path
 
 import torch
 
-from icssl.baselines import BASELINES
-from icssl.data.sources import DataConfig
+from icssl._util.files import replacing
+from icssl.bench.plots import draw_label_curves
+from icssl.episodes.sources import DataConfig
 from icssl.evaluation.evaluate import evaluate
-from icssl.evaluation.methods import METHODS, ModelMethod, needed_truth
 from icssl.evaluation.metrics import interval, paired
-from icssl.files import replacing
-from icssl.plots import draw_label_curves
-from icssl.weights import load_model
+from icssl.evaluation.predictors import METHODS, ModelMethod, needed_truth
+from icssl.methods import BASELINES
+from icssl.model.registry import load_model
 
 SOURCES = ("sphere", "cylinder", "torus", "swiss_roll", "cone", "product")
 FIGURE = (

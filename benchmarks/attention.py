@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
+from icssl.bench.scale.run import apart
 from icssl.model.attention import attention, attention_transposed
-from icssl.scale.process import apart
 
 D, V, REPEATS = 6, 8, 3
 SIZES = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000]

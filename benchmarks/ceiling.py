@@ -10,9 +10,9 @@ import argparse
 import json
 from pathlib import Path
 
-from icssl.baselines.bayes import bayes_ceiling
-from icssl.data.synthetic import ManifoldSpec
-from icssl.random import generator_for
+from icssl._util.random import generator_for
+from icssl.episodes.synthetic import ManifoldSpec
+from icssl.methods.simple import bayes_ceiling
 
 LABELS = (3, 10, 21, 39)
 SOURCES = ("cylinder", "torus", "sphere", "cone", "product")  # the roll's is one

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading
 
 from icssl import ICSSLClassifier
-from icssl.weights.released import weights_id
+from icssl.classifier.weights import weights_id
 
 
 def few_labels(truth, per_class, rng):

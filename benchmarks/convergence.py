@@ -18,7 +18,7 @@ import torch
 from matplotlib.figure import Figure
 from sklearn.datasets import make_blobs
 
-from icssl.demo import swiss_roll
+from icssl.app.demo import swiss_roll
 from icssl.model.eigenmap import MU_MARGIN, EigenmapTransformer, largest_eigenvalue
 from icssl.model.inputs import prepare
 from icssl.model.laplacian import LaplacianTransformer

@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 
 from icssl import ICSSLTransformer, ModelConfig
-from icssl.data.stream import EpisodeStream
-from icssl.data.synthetic import ManifoldSpec
-from icssl.manifolds import MANIFOLDS
+from icssl.episodes.manifolds import MANIFOLDS
+from icssl.episodes.stream import EpisodeStream
+from icssl.episodes.synthetic import ManifoldSpec
 
 BATCH = 256
 

@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from icssl.explore import views
-from icssl.explore.app import listen, server_on, use_one_thread
-from icssl.explore.events import after_click, cloud_of
-from icssl.explore.play import ALL_VIEWS_ROWS
-from icssl.explore.state import State, to_link, with_one_label_a_class
+from icssl.app.explore import views
+from icssl.app.explore.app import listen, server_on, use_one_thread
+from icssl.app.explore.events import after_click, cloud_of
+from icssl.app.explore.play import ALL_VIEWS_ROWS
+from icssl.app.explore.state import State, to_link, with_one_label_a_class
 
 # When plotly has been clicked, and when it has drawn what the click led to.
 _WATCH = """

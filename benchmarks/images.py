@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from icssl.data.images import FashionGenerator, make_image_manifolds, manifold_path
+from icssl.episodes.images import FashionGenerator, make_image_manifolds, manifold_path
 
 
 def path_statistics(frames):

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from sklearn.datasets import make_classification
 
-from icssl.context.search import Compared, Indexed
-from icssl.context.sparse import KEPT
-from icssl.scale.process import apart
+from icssl.bench.scale.run import apart
+from icssl.classifier.search import Compared, Indexed
+from icssl.classifier.sparse import KEPT
 
 COLUMNS, NEW, ALONE = 20, 1_000, 50
 REQUIRED = {  # what installing a package brings that icssl does not have

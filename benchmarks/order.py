@@ -165,7 +165,7 @@ def measure_all_ways(seed, source=None, as_given=False):
     if source is not None and source not in sys.path:
         sys.path.insert(0, source)
     if as_given:
-        from icssl import estimator
+        from icssl.classifier import estimator
 
         estimator.Order.of_cells = estimator.Order.as_given
     moved = measure(seed)

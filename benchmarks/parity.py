@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from icssl import ICSSLClassifier
-from icssl.real.suite import HALVES, SETS, draw_context, read_set
-from icssl.weights.released import weights_id
+from icssl.bench.real.datasets import HALVES, SETS, draw_context, read_set
+from icssl.classifier.weights import weights_id
 
 SURE = 0.7
 

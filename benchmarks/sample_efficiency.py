@@ -15,11 +15,11 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from icssl.data.sources import DataConfig
+from icssl.bench.plots import COLOURS
+from icssl.episodes.sources import DataConfig
 from icssl.evaluation.evaluate import evaluate
-from icssl.evaluation.methods import METHODS, ModelMethod
-from icssl.plots import COLOURS
-from icssl.weights import load_model
+from icssl.evaluation.predictors import METHODS, ModelMethod
+from icssl.model.registry import load_model
 
 LABELS = (3, 21)
 WAYS = {

@@ -21,11 +21,9 @@ from pathlib import Path
 import torch
 
 from icssl import ICSSLClassifier
-from icssl.choice import MODELS
-from icssl.context.backends import BACKENDS, Backend, Size, needed_memory
-from icssl.scale.bench import CLASSES, COLUMNS, clusters, few_labels
-from icssl.scale.process import apart, watched
-from icssl.weights.released import weights_id
+from icssl.bench.scale.run import CLASSES, COLUMNS, apart, clusters, few_labels, watched
+from icssl.classifier.plan import BACKENDS, MODELS, Backend, Size, needed_memory
+from icssl.classifier.weights import weights_id
 
 LABELS, NEW = 10, 1_000
 MOST_ROWS = {"dense": 10_000, "exact": 10_000}

@@ -22,8 +22,7 @@ from torch.nn.functional import cross_entropy
 from icssl import ICSSLTransformer
 from icssl.training.config import load_config
 from icssl.training.group import Group, episode_drawer
-from icssl.training.optimiser import AdamState
-from icssl.training.step import Step
+from icssl.training.step import AdamState, Step
 from plain import plain_logits
 
 # (name, preset, mode, models, batch)

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from icssl import ICSSLClassifier
-from icssl.plots import COLOURS, scatter_points
+from icssl.bench.plots import COLOURS, scatter_points
 
 X, truth = load_wine(return_X_y=True, as_frame=True)
 truth = truth.to_numpy()

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.datasets import make_moons
 
 from icssl import ICSSLClassifier
-from icssl.plots import scatter_points
+from icssl.bench.plots import scatter_points
 
 X, truth = make_moons(300, noise=0.08, random_state=0)
 y = np.full(300, -1)

@@ -9,11 +9,11 @@ weights; sixty steps on one core are enough to see it learn, not to see how good
 import matplotlib.pyplot as plt
 import torch
 
-from icssl.baselines import BASELINES
-from icssl.data.sources import DataConfig
+from icssl.bench.plots import COLOURS
+from icssl.episodes.sources import DataConfig
 from icssl.evaluation.evaluate import evaluate
-from icssl.evaluation.methods import ModelMethod
-from icssl.plots import COLOURS
+from icssl.evaluation.predictors import ModelMethod
+from icssl.methods import BASELINES
 from icssl.training import load_config, train
 
 # %%

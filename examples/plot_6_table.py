@@ -11,10 +11,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from icssl.experiments.runner import run_missing
-from icssl.experiments.store import Store
-from icssl.paper.profiles import PROFILES
-from icssl.paper.registry import ARTEFACTS, all_specs, render, rows_of
+from icssl.bench.paper.artefact import PROFILES
+from icssl.bench.paper.registry import ARTEFACTS, all_specs, render, rows_of
+from icssl.bench.runner import run_missing
+from icssl.bench.store import Store
 
 # The folder would be results/quick; this one goes when the script ends.
 temporary = tempfile.TemporaryDirectory()

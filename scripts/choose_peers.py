@@ -3,7 +3,7 @@
 Every setting of a small grid is scored on the same contexts: 1, 2, 5 and 10 labels a
 class, three draws that the benchmark does not use. The best mean accuracy wins; where a
 softmax has a temperature, that is then chosen by log-loss. What this prints is frozen in
-src/icssl/real/peers.py.
+src/icssl/methods/peers.py.
 
     python scripts/choose_peers.py data/real
 """
@@ -24,10 +24,10 @@ from sklearn.semi_supervised import (
 )
 from sklearn.svm import SVC
 
-from icssl.baselines.propagation import LaplaceLearning, PoissonLearning
-from icssl.real.bench import score
-from icssl.real.peers import OnEpisode, Supervised, Transductive
-from icssl.real.suite import HALVES, LABELS, draw_context, read_set
+from icssl.bench.real.datasets import HALVES, LABELS, draw_context, read_set
+from icssl.bench.real.run import score
+from icssl.methods.peers import OnEpisode, Supervised, Transductive
+from icssl.methods.propagation import LaplaceLearning, PoissonLearning
 
 DRAWS = (100, 101, 102)
 NEIGHBOURS = (5, 7, 10, 15, 20)

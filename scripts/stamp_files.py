@@ -4,7 +4,8 @@ For files that were written before they had any, or were edited on purpose: what
 taken as it is. Rows (.jsonl) get a checksum in every line, tensors (.safetensors) a digest
 in their header; neither changes otherwise.
 
-    python scripts/stamp_files.py results/*/rows.jsonl src/icssl/weights/stages.safetensors
+    python scripts/stamp_files.py results/*/rows.jsonl \
+        src/icssl/app/explore/stages.safetensors
 """
 
 import json
@@ -13,9 +14,8 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from icssl.files import DIGEST, FileKind, replacing
-from icssl.lines import CHECKSUM, line_of
-from icssl.weights import write_described
+from icssl._util.files import DIGEST, FileKind, replacing, write_described
+from icssl._util.jsonl import CHECKSUM, line_of
 
 
 def stamp_rows(path):

@@ -21,8 +21,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from icssl.data.fashion import KIND, LATENT, FashionDecoder
-from icssl.files import write_tensors
+from icssl._util.files import write_tensors
+from icssl.episodes.images import KIND, LATENT, FashionDecoder
 
 EPOCHS, BATCH, LEARNING_RATE, SEED = 150, 512, 2e-3, 0
 # More than one: samples of the prior then fall where images were encoded.

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import torch
 
-from icssl.errors import check_choice
+from icssl._util.errors import check_choice
+from icssl.model.registry import save_model
 from icssl.training.config import load_config
 from icssl.training.loop import train
-from icssl.weights import save_model
 
 SURFACES = ("sphere", "cylinder", "torus", "swiss_roll", "cone")
 SIZES = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)

@@ -9,8 +9,7 @@ import torch
 from icssl import Episode
 from icssl.training.config import load_config
 from icssl.training.group import Group, episode_drawer
-from icssl.training.optimiser import AdamState
-from icssl.training.step import Step
+from icssl.training.step import AdamState, Step
 
 F64 = {"rtol": 1e-10, "atol": 1e-12}  # exact identities, checked in float64
 F64_DEEP = {"rtol": 1e-7, "atol": 1e-9}  # float64 through a whole model: rounding adds up

@@ -8,8 +8,14 @@ from sklearn.datasets import make_blobs
 
 from helpers import F64, bottom_eigenvectors, random_episode
 from icssl import Episode
-from icssl.evaluation.alignment import ALIGNMENTS, cycle_knn, lcs_knn, mutual_knn
-from icssl.evaluation.mechanism import eigenmap_angles, principal_angles
+from icssl.evaluation.mechanism import (
+    ALIGNMENTS,
+    cycle_knn,
+    eigenmap_angles,
+    lcs_knn,
+    mutual_knn,
+    principal_angles,
+)
 from icssl.model.config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 

@@ -24,12 +24,23 @@ from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from sklearn.preprocessing import StandardScaler
 
 from helpers import F64, F64_DEEP, few_labels
-from icssl import ICSSLClassifier, chunks
-from icssl.choice import views_for
-from icssl.context import backends, exact, neighbours, search
-from icssl.context import model as model_file
-from icssl.context import reading as reading_file
-from icssl.context.backends import (
+from icssl import ICSSLClassifier
+from icssl.classifier import exact, search
+from icssl.classifier import fitted as reading_file
+from icssl.classifier import graphs as neighbours
+from icssl.classifier import model as model_file
+from icssl.classifier import plan as backends
+from icssl.classifier.exact import AttentionGraph, exact_graph
+from icssl.classifier.graphs import (
+    NEIGHBOURS,
+    SPARE,
+    Graph,
+    Scale,
+    scale_of,
+)
+from icssl.classifier.kernels import KERNELS
+from icssl.classifier.model import ContextConfig, ContextModel
+from icssl.classifier.plan import (
     BACKENDS,
     Backend,
     Size,
@@ -38,20 +49,12 @@ from icssl.context.backends import (
     free_memory,
     largest_rows,
     needed_memory,
+    views_for,
 )
-from icssl.context.exact import AttentionGraph, exact_graph
-from icssl.context.kernels import KERNELS
-from icssl.context.model import ContextConfig, ContextModel
-from icssl.context.neighbours import (
-    NEIGHBOURS,
-    SPARE,
-    Graph,
-    Scale,
-    scale_of,
-)
-from icssl.context.search import Compared, Indexed, neighbours_of_all, search_in
-from icssl.context.sparse import KEPT, SparseGraph
-from icssl.context.views import VIEWS
+from icssl.classifier.search import Compared, Indexed, neighbours_of_all, search_in
+from icssl.classifier.sparse import KEPT, SparseGraph
+from icssl.classifier.views import VIEWS
+from icssl.tables import chunks
 
 F32 = {"rtol": 1e-4, "atol": 1e-5}  # what the exact backend promises in float32
 GB = 10**9

@@ -21,9 +21,9 @@ from sklearn.svm import SVC
 
 from helpers import F32, F64, F64_DEEP, permuted, random_episode
 from icssl import Episode
-from icssl.baselines import BASELINES, TITLES, Method, mean_accuracy
-from icssl.baselines.base import scaled, settings
-from icssl.data.synthetic import ManifoldSpec
+from icssl.episodes.synthetic import ManifoldSpec
+from icssl.methods import BASELINES, TITLES, Method, mean_accuracy
+from icssl.methods.base import scaled, settings
 
 # libsvm stops at 1e-6 of its objective, from another start for another order.
 SOLVER = {"rtol": 0, "atol": 1e-4}

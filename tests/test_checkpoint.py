@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from helpers import random_episode, toy, toy_config
 from icssl import BaselineConfig, ModelConfig, __version__
-from icssl.files import read_tensors, write_tensors
-from icssl.model.registry import build_model, config_to_dict
+from icssl._util.files import read_tensors, write_tensors
+from icssl.model.registry import KIND as MODEL_KIND
+from icssl.model.registry import build_model, config_to_dict, load_model, save_model
 from icssl.training.checkpoint import (
     KIND,
     configs_of_checkpoint,
@@ -27,9 +28,7 @@ from icssl.training.checkpoint import (
 )
 from icssl.training.group import Group
 from icssl.training.loop import train
-from icssl.training.optimiser import AdamState
-from icssl.weights import KIND as MODEL_KIND
-from icssl.weights import load_model, save_model
+from icssl.training.step import AdamState
 
 N = 20
 MODELS = {

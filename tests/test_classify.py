@@ -10,12 +10,12 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from helpers import skip_without_reader
-from icssl.choice import MODELS
-from icssl.classify import Labelling, class_rows, demo_table, label_rows, summary_lines
-from icssl.classify_pieces import CONTEXT_ROWS
-from icssl.classify_report import least_certain, report_html
-from icssl.cli import app
-from icssl.tabular.files import LabelTable, read_table, write_table
+from icssl.app.cli import app
+from icssl.app.labelling import Labelling, class_rows, demo_table, label_rows, summary_lines
+from icssl.app.labelling_pieces import CONTEXT_ROWS
+from icssl.app.labelling_report import least_certain, report_html
+from icssl.classifier.plan import MODELS
+from icssl.tables.files import LabelTable, read_table, write_table
 
 pd = pytest.importorskip("pandas")
 

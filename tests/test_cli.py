@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 from helpers import toy
 from icssl import __version__
-from icssl.cli import app
-from icssl.cli.common import user_errors
-from icssl.data.stream import load_episodes
-from icssl.data.tables import read_features
-from icssl.demo import CLOUDS, METHODS, run_demo
+from icssl.app.cli import app
+from icssl.app.cli.common import user_errors
+from icssl.app.demo import CLOUDS, METHODS, run_demo
+from icssl.episodes.stream import load_episodes
+from icssl.model.registry import load_model
+from icssl.tables.features import read_features
 from icssl.training.config import PRESETS, load_config
-from icssl.weights import load_model
 
 
 def run(*arguments):
@@ -203,8 +203,8 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
     for work in ("evaluation.evaluate.evaluate", "training.loop.train"):
         monkeypatch.setattr(f"icssl.{work}", pytest.fail)
     for work in ("registry.render", "report.write_report"):
-        monkeypatch.setattr(f"icssl.paper.{work}", pytest.fail)
-    monkeypatch.setattr("icssl.data.backbones.extract_folder", pytest.fail)
+        monkeypatch.setattr(f"icssl.bench.paper.{work}", pytest.fail)
+    monkeypatch.setattr("icssl.episodes.backbones.extract_folder", pytest.fail)
     (tmp_path / "file").write_text("in the way")
     given = [a.replace("FILE", str(tmp_path / "file")) for a in arguments]
     result = run(*given)
@@ -349,7 +349,7 @@ def test_resume_takes_the_configuration_of_the_checkpoint(tmp_path, monkeypatch)
     def interrupt(progress):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("icssl.cli.train._shown", interrupt)
+    monkeypatch.setattr("icssl.app.cli.train._shown", interrupt)
     started = train(tmp_path / "run", "--no-tensorboard", "--seeds", "2", "clip=2")
     assert started.exit_code == 130
     monkeypatch.undo()
@@ -377,7 +377,7 @@ def test_train_stopped_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     def interrupt(progress):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("icssl.cli.train._shown", interrupt)
+    monkeypatch.setattr("icssl.app.cli.train._shown", interrupt)
     result = train(tmp_path / "run", "--no-tensorboard")
     assert result.exit_code == 130
     assert "Add --resume to go on" in text_of(result)

@@ -18,23 +18,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import euclidean_distances
 
 from helpers import F64, F64_DEEP, principal_angle
-from icssl.context import gate, neighbours
-from icssl.context import model as model_file
-from icssl.context import reading as reading_file
-from icssl.context.gate import FEATURES, evidence
-from icssl.context.kernels import (
-    ABSOLUTE,
-    DIFFUSED,
-    FORMS,
-    KERNELS,
-    REACH_TIME,
-    RELAXATIONS,
-    STEPS,
-    ContextKernels,
-    Neighbourhood,
-)
-from icssl.context.model import ContextConfig, ContextModel, see_rows
-from icssl.context.neighbours import (
+from icssl.classifier import fitted as reading_file
+from icssl.classifier import gate
+from icssl.classifier import graphs as neighbours
+from icssl.classifier import model as model_file
+from icssl.classifier.gate import FEATURES, evidence
+from icssl.classifier.graphs import (
     NEIGHBOURS,
     PASSES,
     SHARPNESS,
@@ -48,7 +37,19 @@ from icssl.context.neighbours import (
     waves,
     weights,
 )
-from icssl.context.views import LONGEST, VIEWS, Views
+from icssl.classifier.kernels import (
+    ABSOLUTE,
+    DIFFUSED,
+    FORMS,
+    KERNELS,
+    REACH_TIME,
+    RELAXATIONS,
+    STEPS,
+    ContextKernels,
+    Neighbourhood,
+)
+from icssl.classifier.model import ContextConfig, ContextModel, see_rows
+from icssl.classifier.views import LONGEST, VIEWS, Views
 
 
 def table(generator, b=2, n=40, d=3, dtype=torch.float64):

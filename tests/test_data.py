@@ -14,25 +14,25 @@ from sklearn.neighbors import kneighbors_graph
 
 from helpers import F64, principal_angle
 from icssl import Episode
-from icssl.baselines.bayes import bayes_ceiling
-from icssl.data.ground_truth import ground_truth, neighbour_affinity
-from icssl.data.labels import (
+from icssl._util.random import generator_for
+from icssl.episodes.ground_truth import ground_truth, neighbour_affinity
+from icssl.episodes.labels import (
     choose_labelled,
     label_count,
     lower_half,
     majority_rate,
     nearest_centre_labels,
 )
-from icssl.data.stream import (
+from icssl.episodes.manifolds import MANIFOLDS
+from icssl.episodes.stream import (
     EpisodeStream,
     Mixture,
     cached_dataset,
     make_dataset,
     split_dataset,
 )
-from icssl.data.synthetic import ManifoldSpec
-from icssl.manifolds import MANIFOLDS
-from icssl.random import generator_for
+from icssl.episodes.synthetic import ManifoldSpec
+from icssl.methods.simple import bayes_ceiling
 
 SOURCES = [*MANIFOLDS, "product"]
 
@@ -326,8 +326,9 @@ def test_a_step_is_the_same_whatever_came_before(source, device):
 
 def test_same_seed_gives_the_same_bytes_in_another_process():
     code = (
-        "from icssl.data.stream import EpisodeStream; from icssl.data.synthetic import "
-        "ManifoldSpec; import hashlib; e = EpisodeStream(ManifoldSpec('product'), 4, 3)[2];"
+        "from icssl.episodes.stream import EpisodeStream; import hashlib;"
+        "from icssl.episodes.synthetic import ManifoldSpec;"
+        "e = EpisodeStream(ManifoldSpec('product'), 4, 3)[2];"
         "print(hashlib.sha256(e.x.numpy().tobytes() + e.y.numpy().tobytes()).hexdigest())"
     )
     runs = [
@@ -416,7 +417,7 @@ def test_a_kill_while_writing_leaves_the_old_file(tmp_path):
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from icssl.files import replacing\n"
+        "from icssl._util.files import replacing\n"
         "with replacing(Path(sys.argv[1])) as new:\n"
         "    new.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
     )

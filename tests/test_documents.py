@@ -13,9 +13,9 @@ from sklearn.datasets import load_iris
 
 from helpers import skip_without_reader
 from icssl import ICSSLTransformer, ModelConfig
-from icssl.data.sources import DataConfig
+from icssl.episodes.sources import DataConfig
+from icssl.model.registry import save_model
 from icssl.training.config import PRESETS, TrainConfig
-from icssl.weights import save_model
 
 ROOT = Path(__file__).parents[1]
 

@@ -30,13 +30,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import F64_DEEP, few_labels
-from icssl import ICSSLClassifier, choice, estimator
-from icssl.choice import MODELS
-from icssl.context.model import ContextConfig, ContextModel
-from icssl.files import write_tensors
-from icssl.weights import KIND as MODEL_KIND
-from icssl.weights import released
-from icssl.weights.released import load_context_model, save_context_model, weights_id
+from icssl import ICSSLClassifier
+from icssl._util.files import write_tensors
+from icssl.classifier import estimator
+from icssl.classifier import plan as choice
+from icssl.classifier import weights as released
+from icssl.classifier.model import ContextConfig, ContextModel
+from icssl.classifier.plan import MODELS
+from icssl.classifier.weights import load_context_model, save_context_model, weights_id
+from icssl.model.registry import KIND as MODEL_KIND
 
 # scikit-learn exempts its own users of -1 from this check, by the names of their classes.
 EXPECTED_FAILURES = {

@@ -15,12 +15,13 @@ from typer.testing import CliRunner
 
 from helpers import toy_config
 from icssl import Episode, ICSSLTransformer, ModelConfig
-from icssl.baselines import BASELINES
-from icssl.cli import app
-from icssl.data.sources import DataConfig
-from icssl.data.stream import EpisodeStream
+from icssl.app.cli import app
+from icssl.bench.plots import draw_label_curves
+from icssl.episodes.sources import DataConfig
+from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation.evaluate import evaluate
-from icssl.evaluation.methods import (
+from icssl.evaluation.metrics import METRIC_NAMES, interval
+from icssl.evaluation.predictors import (
     METHODS,
     TRAINED,
     ModelMethod,
@@ -28,11 +29,10 @@ from icssl.evaluation.methods import (
     needed_truth,
     training_config,
 )
-from icssl.evaluation.metrics import METRIC_NAMES, interval
-from icssl.plots import draw_label_curves
+from icssl.methods import BASELINES
+from icssl.model.registry import save_model
 from icssl.training.config import PRESETS, load_config
 from icssl.training.loop import train
-from icssl.weights import save_model
 
 ROOT = Path(__file__).parents[1]
 SPHERE = DataConfig(("sphere",), n=30)
@@ -322,7 +322,7 @@ def test_one_source_at_a_time():
     ],
 )
 def test_cli_refuses_before_it_trains(monkeypatch, wrong):
-    monkeypatch.setattr("icssl.evaluation.methods.train", pytest.fail)
+    monkeypatch.setattr("icssl.evaluation.predictors.train", pytest.fail)
     assert invoke("e2e_icl", *wrong).exit_code == 2
 
 
@@ -333,7 +333,7 @@ def test_cli_refuses_a_typing_error_before_slow_imports(wrong):
     code = (
         "import sys\n"
         "from typer.testing import CliRunner\n"
-        "from icssl.cli import app\n"
+        "from icssl.app.cli import app\n"
         "result = CliRunner().invoke(app, ['evaluate', *sys.argv[1:]])\n"
         "print(result.exit_code, *sys.modules)"
     )

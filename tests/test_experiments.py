@@ -18,22 +18,22 @@ from torch.nn.functional import cross_entropy
 
 from helpers import bottom_eigenvectors, principal_angle, toy_config
 from icssl import ICSSLTransformer, ModelConfig
-from icssl.baselines import BASELINES
-from icssl.data.sources import DataConfig
-from icssl.data.stream import EpisodeStream
+from icssl.bench import probes, runner
+from icssl.bench.batches import AT_ONCE, batches_of
+from icssl.bench.probes import EIG, Alignment, Mechanism
+from icssl.bench.render import Picture, Table, save_picture, write_page
+from icssl.bench.runner import Training, run_missing, train_batch
+from icssl.bench.runs import read_runs
+from icssl.bench.spec import Scores, Spec, accuracies_of
+from icssl.bench.store import Store
+from icssl.episodes.sources import DataConfig
+from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation import evaluate as evaluation
-from icssl.evaluation.alignment import ALIGNMENTS
 from icssl.evaluation.evaluate import evaluate
-from icssl.evaluation.methods import ModelMethod
+from icssl.evaluation.mechanism import ALIGNMENTS
 from icssl.evaluation.metrics import METRIC_NAMES, accuracy, separation_score
-from icssl.experiments import probes, runner
-from icssl.experiments.batches import AT_ONCE, batches_of
-from icssl.experiments.probes import EIG, Alignment, Mechanism
-from icssl.experiments.render import Picture, Table, save_picture, write_page
-from icssl.experiments.runner import Training, run_missing, train_batch
-from icssl.experiments.runs import read_runs
-from icssl.experiments.spec import Scores, Spec, accuracies_of
-from icssl.experiments.store import Store
+from icssl.evaluation.predictors import ModelMethod
+from icssl.methods import BASELINES
 from icssl.training.config import TrainConfig
 from icssl.training.loop import train
 

@@ -26,12 +26,11 @@ from typer.testing import CliRunner
 
 from helpers import F64, bottom_eigenvectors, principal_angle
 from icssl import ICSSLClassifier
-from icssl.cli import app as command
-from icssl.cli.explore import _reached
-from icssl.errors import did_you_mean
-from icssl.explore import figures, tables
-from icssl.explore.computing import remembered
-from icssl.explore.events import (
+from icssl._util.errors import did_you_mean
+from icssl.app.cli import app as command
+from icssl.app.cli.about import _reached
+from icssl.app.explore import figures, tables
+from icssl.app.explore.events import (
     BUTTONS,
     CLOUDS,
     SETTINGS,
@@ -40,10 +39,15 @@ from icssl.explore.events import (
     after_setting,
     cloud_of,
 )
-from icssl.explore.inside import MOST_SHOWN, constructed_model, open_model, trained_model
-from icssl.explore.play import answer, drawable, flat_or_solid, reasons
-from icssl.explore.sources import SOURCES, draw_cloud, one_label_a_class
-from icssl.explore.state import (
+from icssl.app.explore.inside import (
+    MOST_SHOWN,
+    constructed_model,
+    open_model,
+    trained_model,
+)
+from icssl.app.explore.play import answer, drawable, flat_or_solid, reasons
+from icssl.app.explore.sources import SOURCES, draw_cloud, one_label_a_class, remembered
+from icssl.app.explore.state import (
     MOST_CLASSES,
     State,
     from_link,
@@ -57,8 +61,8 @@ pytest.importorskip("pyarrow")
 
 import pandas as pd
 
-from icssl.explore import table_view, views
-from icssl.explore.app import _refusal, build_app, listen, server_on
+from icssl.app.explore import table_view, views
+from icssl.app.explore.app import _refusal, build_app, listen, server_on
 
 
 def click(point):
@@ -725,7 +729,7 @@ def test_on_a_network_any_name_is_answered():
 
 
 def test_a_missing_extra_is_named_with_exit_code_2(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("icssl.explore.app")]:
+    for name in [name for name in sys.modules if name.startswith("icssl.app.explore.app")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "dash", None)
     result = CliRunner().invoke(command, ["explore", "--no-browser"])

@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
 
-from icssl.explore import app as app_module
-from icssl.explore import figures, tables
-from icssl.explore.app import build_app, listen, server_on
-from icssl.explore.state import State
+from icssl.app.explore import app as app_module
+from icssl.app.explore import figures, tables
+from icssl.app.explore.app import build_app, listen, server_on
+from icssl.app.explore.state import State
 
 CALLBACKS = "/_dash-update-component"
 

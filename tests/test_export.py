@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 import icssl
 from helpers import random_episode
-from icssl.cli import app
-from icssl.context.model import ContextConfig, ContextModel
-from icssl.errors import DamagedFileError
-from icssl.export import TOLERANCES, to_onnx
+from icssl._util.errors import DamagedFileError
+from icssl.app.cli import app
+from icssl.app.onnx import TOLERANCES, to_onnx
+from icssl.classifier.model import ContextConfig, ContextModel
+from icssl.classifier.weights import save_context_model
 from icssl.model.baseline import BaselineConfig, BaselineTransformer
 from icssl.model.config import ModelConfig
 from icssl.model.exporting import check_onnx
+from icssl.model.registry import save_model
 from icssl.model.transformer import ICSSLTransformer
-from icssl.weights import save_model
-from icssl.weights.released import save_context_model
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")

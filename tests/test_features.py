@@ -10,11 +10,11 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from helpers import skip_without_reader
-from icssl.data.backbones import as_batch, extract_folder, load_backbone, save_features
-from icssl.data.features import FeatureSpec
-from icssl.data.sources import DataConfig, source_named
-from icssl.data.tables import read_features
-from icssl.random import generator_for
+from icssl._util.random import generator_for
+from icssl.episodes.backbones import as_batch, extract_folder, load_backbone, save_features
+from icssl.episodes.features import FeatureSpec
+from icssl.episodes.sources import DataConfig, source_named
+from icssl.tables.features import read_features
 
 ROWS, WIDTH = 60, 5
 

@@ -17,27 +17,30 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from helpers import random_episode, toy, toy_config
-from icssl.cli import app
-from icssl.context.model import ContextConfig, ContextModel
-from icssl.data.images import ImageSpec
-from icssl.data.stream import KIND as EPISODES
-from icssl.data.stream import cached_dataset, load_episodes, save_episodes
-from icssl.data.synthetic import ManifoldSpec
-from icssl.errors import DamagedFileError
-from icssl.experiments.runs import runs_file
-from icssl.experiments.store import Store
-from icssl.files import (
+from icssl._util.errors import DamagedFileError
+from icssl._util.files import (
     digest_of,
     read_tensors,
     replacing,
     replacing_folder,
     write_tensors,
 )
-from icssl.lines import append_line
-from icssl.model.registry import build_model
-from icssl.paper.cost import cost_markdown
-from icssl.paper.profiles import PROFILES
-from icssl.training import pretrain
+from icssl._util.jsonl import append_line
+from icssl.app.cli import app
+from icssl.bench.paper.artefact import PROFILES
+from icssl.bench.paper.report import cost_markdown
+from icssl.bench.runs import runs_file
+from icssl.bench.store import Store
+from icssl.classifier.model import ContextConfig, ContextModel
+from icssl.classifier.pretraining import train as pretrain
+from icssl.classifier.weights import KIND as CONTEXT
+from icssl.classifier.weights import load_context_model, save_context_model
+from icssl.episodes.images import ImageSpec
+from icssl.episodes.stream import KIND as EPISODES
+from icssl.episodes.stream import cached_dataset, load_episodes, save_episodes
+from icssl.episodes.synthetic import ManifoldSpec
+from icssl.model.registry import KIND as MODEL
+from icssl.model.registry import build_model, load_model
 from icssl.training.checkpoint import KIND as CHECKPOINT
 from icssl.training.checkpoint import (
     load_checkpoint,
@@ -47,11 +50,7 @@ from icssl.training.checkpoint import (
     training_of,
 )
 from icssl.training.group import Group
-from icssl.training.optimiser import AdamState
-from icssl.weights import KIND as MODEL
-from icssl.weights import load_model
-from icssl.weights.released import KIND as CONTEXT
-from icssl.weights.released import load_context_model, save_context_model
+from icssl.training.step import AdamState
 
 TRAINING = toy_config("orig_icl")
 CONTEXT_CONFIG = ContextConfig(width=8, embedding=4)
@@ -298,7 +297,7 @@ def test_a_damaged_cache_is_named_and_made_again(tmp_path):
 WRITE = """
 import sys, time
 from pathlib import Path
-from icssl.files import replacing
+from icssl._util.files import replacing
 
 with replacing(Path(sys.argv[1])) as unfinished:
     unfinished.write_text("half of it")
@@ -392,7 +391,7 @@ def test_the_headers_of_all_kinds_hold_what_was_given(tmp_path, kind):
 WRITE_FOLDER = """
 import sys
 from pathlib import Path
-from icssl import files
+from icssl._util import files
 
 rename, moves = Path.rename, []
 
@@ -441,8 +440,8 @@ def test_c6_a_folder_survives_a_kill_at_any_moment(tmp_path, moves, kept):
 
 FULL_DISK = """
 import resource, signal, sys
-from icssl import files
-from icssl.cli import app
+from icssl._util import files
+from icssl.app.cli import app
 
 locked_file, made = files._locked_file, []
 

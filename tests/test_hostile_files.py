@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from icssl.cli import app
-from icssl.explore import tables
-from icssl.tabular.files import check_names, frame_table, read_table
-from icssl.tabular.npz import write_arrays
-from icssl.tabular.pieces import pieces_of
+from icssl.app.cli import app
+from icssl.app.explore import tables
+from icssl.tables.files import check_names, frame_table, read_table
+from icssl.tables.npz import write_arrays
+from icssl.tables.pieces import pieces_of
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -72,7 +72,7 @@ def bombs():
 
 READ_IN_A_CHILD = """
 import json, resource, sys
-from icssl.explore.tables import read_upload
+from icssl.app.explore.tables import read_upload
 import pandas, pyarrow.parquet
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before, said = peak(), {}
@@ -145,7 +145,7 @@ def test_a_footer_that_lies_about_pages_is_found_out():
 )
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_pages_of_an_honest_file_are_as_large_as_its_footer_says(options, version):
-    from icssl.tabular import parquet_pages
+    from icssl.tables import parquet as parquet_pages
 
     columns = {"s": [f"{i:09}" for i in range(9000)], "n": np.arange(9000) % 7}
     content = parquet(columns, data_page_version=version, **options)
@@ -176,7 +176,7 @@ def test_a_parquet_file_within_the_limit_is_read_whole():
 
 
 def test_unpacked_bytes_are_those_of_the_cells():
-    from icssl.tabular.parquet import opened_parquet, unpacked_bytes
+    from icssl.tables.parquet import opened_parquet, unpacked_bytes
 
     columns = {"s": ["abc", None, "d" * 1000] * 50, "n": range(150), "b": [True] * 150}
     table = pa.table(columns)
@@ -237,7 +237,7 @@ def test_an_npz_bomb_that_is_larger_than_the_memory_is_refused(tmp_path, monkeyp
     path = tmp_path / "a.npz"
     archive(path, y=npy(np.array([0, 1, -1, -1])), x=npy(np.zeros((4, 2**18))))
     assert path.stat().st_size < 20_000
-    monkeypatch.setattr("icssl.tabular.npz.free_bytes", lambda: 2**23)
+    monkeypatch.setattr("icssl.tables.npz.free_bytes", lambda: 2**23)
     with pytest.raises(ValueError, match="unpacks to 8 MB, which are needed twice, and 8"):
         read_table(path, "y")
 

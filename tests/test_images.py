@@ -13,7 +13,9 @@ import torch
 from PIL import Image
 
 from helpers import F64
-from icssl.data.images import (
+from icssl._util.files import cache_folder
+from icssl._util.random import generator_for
+from icssl.episodes.images import (
     FashionGenerator,
     ImageSpec,
     StableDiffusionGenerator,
@@ -23,9 +25,7 @@ from icssl.data.images import (
     process_frames,
     slerp,
 )
-from icssl.data.sources import DataConfig
-from icssl.files import cache_folder
-from icssl.random import generator_for
+from icssl.episodes.sources import DataConfig
 
 
 @pytest.fixture(scope="session")
@@ -64,9 +64,9 @@ def test_frames_are_pillows_lanczos():
 
 
 def test_shipped_generator_is_small_smooth_and_looks_like_its_data(folder):
-    import icssl.weights
+    import icssl.model.registry
 
-    (weights,) = Path(icssl.weights.__file__).parent.glob("fashion*.safetensors")
+    (weights,) = Path(icssl.model.registry.__file__).parent.glob("fashion*.safetensors")
     assert weights.stat().st_size < 5e6
     for index in range(6):
         frames = np.load(manifold_path(folder, index)).astype(float).reshape(100, -1) / 255
@@ -95,7 +95,7 @@ def test_an_interrupted_run_leaves_whole_files_only(tmp_path):
     code = """
 import os, signal, sys
 from pathlib import Path
-from icssl.data.images import FashionGenerator, make_image_manifolds
+from icssl.episodes.images import FashionGenerator, make_image_manifolds
 folder = Path(sys.argv[1])
 class Dies(FashionGenerator):
     def decode(self, latents):
@@ -159,7 +159,7 @@ def test_images_by_name_are_made_when_they_are_first_drawn(tmp_path, monkeypatch
     for points in (255 * episode.x).round().to(torch.uint8).numpy():
         assert sorted_frames(points) in known
 
-    monkeypatch.setattr("icssl.data.images.make_image_manifold", pytest.fail)
+    monkeypatch.setattr("icssl.episodes.images.make_image_manifold", pytest.fail)
     again = spec.draw(3, generator=generator_for(0, "images"))
     assert torch.equal(again.x, episode.x)
 

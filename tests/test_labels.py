@@ -10,10 +10,10 @@ import torch
 from typer.testing import CliRunner
 
 from icssl import ICSSLClassifier
-from icssl.cli import app
-from icssl.explore.tables import _like
-from icssl.tabular import read_targets
-from icssl.tabular.files import read_table
+from icssl.app.cli import app
+from icssl.app.explore.tables import _like
+from icssl.tables import read_targets
+from icssl.tables.files import read_table
 
 pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")

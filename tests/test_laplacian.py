@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from helpers import F32, F64, without_gradient
-from icssl import graph
+from icssl.episodes import ground_truth as graph
 from icssl.model.inputs import prepare
 from icssl.model.laplacian import LaplacianTransformer
 from icssl.model.stage import application_order

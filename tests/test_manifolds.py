@@ -5,8 +5,16 @@ import torch
 from torch.autograd.functional import jacobian as jacobian_of
 
 from helpers import F64
-from icssl.manifolds import MANIFOLDS, Cone, Cylinder, Product, Sphere, SwissRoll, Torus
-from icssl.manifolds.motions import random_rotations, random_scales, random_shifts
+from icssl.episodes.manifolds import (
+    MANIFOLDS,
+    Cone,
+    Cylinder,
+    Product,
+    Sphere,
+    SwissRoll,
+    Torus,
+)
+from icssl.episodes.manifolds.base import random_rotations, random_scales, random_shifts
 
 F64_DRAW = {"dtype": torch.float64}
 SURFACES = {

@@ -13,13 +13,12 @@ from typer.testing import CliRunner
 
 from helpers import F64
 from icssl import ICSSLClassifier
-from icssl.cli import app
-from icssl.context.kernels import DIFFUSED, KERNELS
-from icssl.context.model import ContextConfig, ContextModel, see_rows
-from icssl.context.views import VIEWS
-from icssl.data.tasks import TaskSpec
-from icssl.training import pretrain as pretrain_file
-from icssl.training.pretrain import (
+from icssl.app.cli import app
+from icssl.classifier.kernels import DIFFUSED, KERNELS
+from icssl.classifier.model import ContextConfig, ContextModel, see_rows
+from icssl.classifier.pretraining import train as pretrain_file
+from icssl.classifier.pretraining.synthetic_tables import TaskSpec
+from icssl.classifier.pretraining.train import (
     PretrainConfig,
     calibrate,
     comparable,
@@ -28,7 +27,8 @@ from icssl.training.pretrain import (
     pretrain,
     see,
 )
-from icssl.weights.released import RELEASED, load_context_model
+from icssl.classifier.views import VIEWS
+from icssl.classifier.weights import RELEASED, load_context_model
 
 SMALL = TaskSpec(points=(20, 30), columns=(2, 5), classes=(2, 3), most_numbers=200)
 TOY = PretrainConfig(

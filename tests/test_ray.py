@@ -21,19 +21,19 @@ from typer.testing import CliRunner
 
 from helpers import F32, toy_config
 from icssl import ICSSLClassifier
-from icssl.classify_pieces import _note_beginning, drawn_rows, label_pieces
-from icssl.cli import app
-from icssl.engine import RETRIES, ray_cluster, start_here
-from icssl.experiments import spread
-from icssl.experiments.runner import run_missing
-from icssl.experiments.runs import read_runs
-from icssl.experiments.spec import Scores
-from icssl.experiments.spread import FailedSpecsError, run_on_ray
-from icssl.experiments.store import Store, key_of
-from icssl.files import replacing_folder
-from icssl.paper.profiles import PROFILES
-from icssl.tabular import read_targets
-from icssl.tabular.pieces import Piece, are_labels, pieces_of
+from icssl._util.files import replacing_folder
+from icssl._util.ray import RETRIES, ray_cluster, start_here
+from icssl.app.cli import app
+from icssl.app.labelling_pieces import _note_beginning, drawn_rows, label_pieces
+from icssl.bench import ray_runner as spread
+from icssl.bench.paper.artefact import PROFILES
+from icssl.bench.ray_runner import FailedSpecsError, run_on_ray
+from icssl.bench.runner import run_missing
+from icssl.bench.runs import read_runs
+from icssl.bench.spec import Scores
+from icssl.bench.store import Store, key_of
+from icssl.tables import read_targets
+from icssl.tables.pieces import Piece, are_labels, pieces_of
 from test_experiments import FEW, FIRST, SPHERE, specs, without_time
 from test_reproduce import TOY
 
@@ -132,7 +132,7 @@ def test_a_cluster_of_this_machine_listens_on_loopback_alone(cluster):
 OWNER = """
 import os, subprocess, sys
 from pathlib import Path
-from icssl.engine import ray_cluster
+from icssl._util.ray import ray_cluster
 with ray_cluster() as ray:
     address = ray.get_runtime_context().gcs_address
     stranger = [sys.executable, "-c", sys.argv[1], address]
@@ -355,7 +355,9 @@ def test_cli_reproduces_on_a_cluster(cluster, tmp_path, monkeypatch):
 
 def test_cli_names_what_failed(cluster, tmp_path, monkeypatch):
     known = [Notes(tmp_path / "good"), Notes(tmp_path / "fail", "fail")]
-    monkeypatch.setattr("icssl.paper.registry.all_specs", lambda names, profile: known)
+    monkeypatch.setattr(
+        "icssl.bench.paper.registry.all_specs", lambda names, profile: known
+    )
     where = ["--engine", "ray", "--no-draw", "-o", tmp_path / "out"]
     result = run("reproduce", "params", *where)
     assert result.exit_code == 1, result.output

@@ -22,16 +22,20 @@ pytest.importorskip("pandas")
 import pandas as pd
 
 from icssl import ICSSLClassifier
-from icssl.cli import app
-from icssl.episode import Episode
+from icssl._util.random import generator_for
+from icssl.app.cli import app
+from icssl.bench.real import datasets as suite
+from icssl.bench.real import pages
+from icssl.bench.real import pages as summary
+from icssl.bench.real import run as bench
+from icssl.bench.real.datasets import HALVES, SETS, draw_context, fingerprint, read_set
+from icssl.bench.real.run import Trial, measure, run_missing, score, trials_of
+from icssl.bench.store import Store
+from icssl.classifier.weights import weights_id
+from icssl.episodes.episode import Episode
 from icssl.evaluation import metrics
-from icssl.experiments.store import Store
-from icssl.random import generator_for
-from icssl.real import bench, pages, peers, suite, summary
-from icssl.real.bench import Trial, measure, run_missing, score, trials_of
-from icssl.real.peers import LABELLED_ONLY, METHODS, OURS, PEERS, as_numbers
-from icssl.real.suite import HALVES, SETS, draw_context, fingerprint, read_set
-from icssl.weights.released import weights_id
+from icssl.methods import peers
+from icssl.methods.peers import LABELLED_ONLY, METHODS, OURS, PEERS, as_numbers
 
 FAST = ["logistic_regression", "nearest_neighbour"]
 

@@ -11,33 +11,31 @@ import torch
 from matplotlib.image import imread
 from typer.testing import CliRunner
 
-import icssl.paper
-from icssl.baselines import BASELINES
-from icssl.cli import app
-from icssl.data.labels import majority_rate
-from icssl.data.sources import DataConfig
-from icssl.data.stream import EpisodeStream
-from icssl.evaluation.methods import METHODS, TRAINED
+import icssl.bench.paper
+from icssl.app.cli import app
+from icssl.bench.paper import curves as label_curves
+from icssl.bench.paper import id_ood, image_transfer, judges, verdicts
+from icssl.bench.paper import printed as printed_tables
+from icssl.bench.paper.artefact import PROFILES, Cell, Profile, published
+from icssl.bench.paper.claims import CLAIMS, claims_table, imbalance
+from icssl.bench.paper.curves import IMPROVING, STYLES, draw_curves, style_of
+from icssl.bench.paper.params import parameter_counts
+from icssl.bench.paper.registry import ARTEFACTS, all_specs, render, rows_of
+from icssl.bench.paper.report import cost_text, write_report
+from icssl.bench.paper.runs import SURFACES, title_of
+from icssl.bench.paper.tables import LEGEND, accuracy_text, against_svc, seen_text
+from icssl.bench.paper.verdicts import BREAK, Finding, Pair, by_level, by_margin, tally
+from icssl.bench.probes import Alignment
+from icssl.bench.render import Picture, Table
+from icssl.bench.runner import run_missing, train_batch
+from icssl.bench.spec import Scores
+from icssl.bench.store import Store
+from icssl.episodes.labels import majority_rate
+from icssl.episodes.sources import DataConfig
+from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation.metrics import METRIC_NAMES, interval
-from icssl.experiments.probes import Alignment
-from icssl.experiments.render import Picture, Table
-from icssl.experiments.runner import run_missing, train_batch
-from icssl.experiments.spec import Scores
-from icssl.experiments.store import Store
-from icssl.paper import id_ood, image_transfer, judges, label_curves, verdicts
-from icssl.paper import printed as printed_tables
-from icssl.paper.artefact import Cell, published
-from icssl.paper.claims import CLAIMS, claims_table
-from icssl.paper.cost import cost_text
-from icssl.paper.curves import IMPROVING, STYLES, draw_curves, style_of
-from icssl.paper.imbalance import imbalance
-from icssl.paper.params import parameter_counts
-from icssl.paper.profiles import PROFILES, Profile
-from icssl.paper.registry import ARTEFACTS, all_specs, render, rows_of
-from icssl.paper.report import write_report
-from icssl.paper.runs import SURFACES, title_of
-from icssl.paper.tables import LEGEND, accuracy_text, against_svc, seen_text
-from icssl.paper.verdicts import BREAK, Finding, Pair, by_level, by_margin, tally
+from icssl.evaluation.predictors import METHODS, TRAINED
+from icssl.methods import BASELINES
 
 ROOT = Path(__file__).parents[1]
 TOY = Profile(
@@ -83,7 +81,7 @@ def elsewhere(tmp_path_factory):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Finite sets of episodes are made 256 at a time, of which these runs need four."""
-    monkeypatch.setattr("icssl.data.stream._CHUNK", 4)
+    monkeypatch.setattr("icssl.episodes.stream._CHUNK", 4)
 
 
 # --- Rows that were not measured
@@ -345,7 +343,7 @@ def printed(row):
 
 
 def test_the_package_has_the_published_values():
-    shipped = Path(icssl.paper.__file__).parent / "paper_values.csv"
+    shipped = Path(icssl.bench.paper.__file__).parent / "paper_values.csv"
     assert shipped.read_bytes() == (ROOT / "results" / "paper_values.csv").read_bytes()
     names = {artefact for artefact, _ in published()}
     assert {"id-ood", "ablation", "image-transfer"} <= names
@@ -969,7 +967,7 @@ def test_cli_says_what_is_wrong_before_it_runs_anything(
     tmp_path, monkeypatch, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("icssl.experiments.runner.run_missing", pytest.fail)
+    monkeypatch.setattr("icssl.bench.runner.run_missing", pytest.fail)
     Path("file").write_text("in the way")
     Path("broken").mkdir()
     Path("broken/rows.jsonl").write_text("no row\n{}\n")
@@ -1017,7 +1015,7 @@ def test_cli_interrupted_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, quic
             raise KeyboardInterrupt
         return train_batch(*arguments, **options)
 
-    monkeypatch.setattr("icssl.experiments.runner.train_batch", interrupt)
+    monkeypatch.setattr("icssl.bench.runner.train_batch", interrupt)
     result = run("reproduce", "ablation", "-o", tmp_path)
     assert result.exit_code == 130
     text = "Interrupted: rows so far are stored. The same command goes on."
@@ -1029,10 +1027,12 @@ def test_cli_interrupted_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, quic
 
 
 def test_cli_reports_from_rows(full_store, tmp_path, quick, monkeypatch):
-    monkeypatch.setattr("icssl.experiments.runner.train_batch", pytest.fail)
+    monkeypatch.setattr("icssl.bench.runner.train_batch", pytest.fail)
     folder = full_store.path.parent
     names = ("params", "alignment")  # drawing them all has a test of its own
-    monkeypatch.setattr("icssl.paper.report.ARTEFACTS", {n: ARTEFACTS[n] for n in names})
+    monkeypatch.setattr(
+        "icssl.bench.paper.report.ARTEFACTS", {n: ARTEFACTS[n] for n in names}
+    )
     result = run("report", "-o", folder, "--claims", tmp_path / "claims.md")
     assert result.exit_code == 0, result.output
     for page in (folder / "report.html", folder / "claims.md", tmp_path / "claims.md"):

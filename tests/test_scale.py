@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from icssl.cli import app
-from icssl.experiments.store import Store
-from icssl.scale import bench, methods
-from icssl.scale.bench import (
+from icssl.app.cli import app
+from icssl.bench.scale import run as bench
+from icssl.bench.scale.pages import growth_lines, growth_of, write_scale
+from icssl.bench.scale.run import (
     MADE,
     Trial,
+    apart,
     clusters,
     few_labels,
     measure,
@@ -22,9 +23,9 @@ from icssl.scale.bench import (
     run_missing,
     table_of,
 )
-from icssl.scale.methods import METHODS, TITLES, methods_named, sizes_for
-from icssl.scale.pages import growth_lines, growth_of, write_scale
-from icssl.scale.process import apart
+from icssl.bench.store import Store
+from icssl.methods import large as methods
+from icssl.methods.large import METHODS, TITLES, methods_named, sizes_for
 
 ROOT = Path(__file__).parents[1]
 

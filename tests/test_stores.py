@@ -14,15 +14,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from icssl.cli import app
-from icssl.experiments import runner
-from icssl.experiments.batches import families_of
-from icssl.experiments.claims import SharedQueue
-from icssl.experiments.runner import run_missing
-from icssl.experiments.runs import read_runs, record_run, runs_file
-from icssl.experiments.store import Store, key_of
-from icssl.lines import append_line, read_lines
-from icssl.paper.registry import ARTEFACTS
+from icssl._util.jsonl import append_line, read_lines
+from icssl.app.cli import app
+from icssl.bench import runner
+from icssl.bench.batches import families_of
+from icssl.bench.paper.registry import ARTEFACTS
+from icssl.bench.runner import run_missing
+from icssl.bench.runs import read_runs, record_run, runs_file
+from icssl.bench.store import SharedQueue, Store, key_of
 from icssl.training.config import TrainConfig
 
 SPAWN = get_context("spawn")
@@ -153,7 +152,7 @@ def test_b1_two_runs_of_the_same_specs_divide_them(path, tmp_path):
 HOLD_CLAIMS = """
 import sys, time
 from pathlib import Path
-from icssl.experiments.store import Store
+from icssl.bench.store import Store
 
 with Store(Path(sys.argv[1])).claims() as claims:
     claims.take(["mine", "also mine"])
@@ -246,7 +245,7 @@ def test_a_shared_queue_gives_every_item_once(path, tmp_path):
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from icssl.experiments.store import Store
+from icssl.bench.store import Store
 
 store = Store(Path(sys.argv[1]))
 store.append({"key": "before"})
@@ -409,9 +408,9 @@ def test_a_store_can_be_read_where_nothing_can_be_written(path):
 
 def _reproduce(barrier, number, names, folder):
     """``icssl reproduce`` at toy size, as a process of its own."""
-    from icssl.cli import app
-    from icssl.data import stream
-    from icssl.paper.profiles import PROFILES
+    from icssl.app.cli import app
+    from icssl.bench.paper.artefact import PROFILES
+    from icssl.episodes import stream
     from test_reproduce import TOY
 
     PROFILES["quick"], stream._CHUNK = TOY, 4
@@ -463,10 +462,10 @@ FULL_RUN = """
 import resource, signal, sys
 sys.path.insert(0, sys.argv.pop(1))
 from test_reproduce import TOY
-from icssl.paper.profiles import PROFILES
+from icssl.bench.paper.artefact import PROFILES
 PROFILES["quick"] = TOY
-from icssl.cli import app
-from icssl.experiments import runner
+from icssl.app.cli import app
+from icssl.bench import runner
 
 row_of, made = runner.row_of, []
 

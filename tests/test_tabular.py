@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
 from helpers import F64
-from icssl.tabular import ColumnEncoder, columns, read_targets
+from icssl.tables import ColumnEncoder, columns, read_targets
 
 pd = pytest.importorskip("pandas")
 

@@ -6,9 +6,9 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from icssl.data.labels import choose_per_class
-from icssl.data.tasks import KINDS, TaskSpec
-from icssl.random import generator_for
+from icssl._util.random import generator_for
+from icssl.classifier.pretraining.synthetic_tables import KINDS, TaskSpec
+from icssl.episodes.labels import choose_per_class
 
 SMALL = TaskSpec(points=(200, 200), columns=(6, 6), classes=(3, 3))
 

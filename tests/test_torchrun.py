@@ -13,13 +13,19 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from icssl.cli import app
-from icssl.context.model import ContextConfig, ContextModel
-from icssl.data.tasks import TaskSpec
-from icssl.training import pretrain as pretrain_file
-from icssl.training.pretrain import PretrainConfig, draw_task, loss_of, pretrain, see
-from icssl.training.processes import ALONE, Processes
-from icssl.weights.released import RELEASED, load_context_model
+from icssl.app.cli import app
+from icssl.classifier.model import ContextConfig, ContextModel
+from icssl.classifier.pretraining import train as pretrain_file
+from icssl.classifier.pretraining.processes import ALONE, Processes
+from icssl.classifier.pretraining.synthetic_tables import TaskSpec
+from icssl.classifier.pretraining.train import (
+    PretrainConfig,
+    draw_task,
+    loss_of,
+    pretrain,
+    see,
+)
+from icssl.classifier.weights import RELEASED, load_context_model
 
 TOY = PretrainConfig(
     model=ContextConfig(k=4, steps=3, width=8, embedding=4, members=2),
@@ -43,8 +49,8 @@ import json, sys
 from pathlib import Path
 import torch
 from test_torchrun import TOY, raw_losses
-from icssl.training.pretrain import pretrain
-from icssl.training.processes import processes_of_torchrun
+from icssl.classifier.pretraining.train import pretrain
+from icssl.classifier.pretraining.processes import processes_of_torchrun
 
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
@@ -192,8 +198,8 @@ def test_a_batch_that_does_not_divide_is_refused(tmp_path):
 COMMAND = """
 from functools import partial
 from test_torchrun import TOY
-from icssl.training import pretrain as pretrain_file
-from icssl.cli import app
+from icssl.classifier.pretraining import train as pretrain_file
+from icssl.app.cli import app
 
 sizes = {"model": TOY.model, "tasks": TOY.tasks, "calibration_steps": 2}
 pretrain_file.PretrainConfig = partial(pretrain_file.PretrainConfig, **sizes)

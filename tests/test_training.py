@@ -21,28 +21,26 @@ from torch.overrides import TorchFunctionMode
 
 from helpers import F64, random_episode, run_of, toy, toy_config
 from icssl import Episode, ModelConfig
-from icssl.data.labels import label_count
-from icssl.data.sources import DataConfig
-from icssl.data.stream import FiniteSource, make_dataset
-from icssl.data.synthetic import ManifoldSpec
-from icssl.model.registry import build_model
-from icssl.random import generator_for
+from icssl._util.random import generator_for
+from icssl.episodes.labels import label_count
+from icssl.episodes.sources import DataConfig
+from icssl.episodes.stream import FiniteSource, make_dataset
+from icssl.episodes.synthetic import ManifoldSpec
+from icssl.model.registry import build_model, load_model
 from icssl.training.checkpoint import load_checkpoint
 from icssl.training.config import PRESETS, load_config
-from icssl.training.events import EventWriter
 from icssl.training.group import SHARED, Group, episode_drawer, label_budget
-from icssl.training.loop import NonFiniteLossError, Progress, train
+from icssl.training.loop import EventWriter, NonFiniteLossError, Progress, train
 from icssl.training.loss import Objective, laplacian_loss, subspace_loss
-from icssl.training.optimiser import (
+from icssl.training.step import (
     BETAS,
     EPSILON,
     AdamState,
+    Step,
     adamw_step_,
     clipped,
     schedule,
 )
-from icssl.training.step import Step
-from icssl.weights import load_model
 from plain import plain_logits
 
 # After twenty steps of float32, each of which builds on the rounding of those before.

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from icssl.context.exact import exact_graph, exact_scale
-from icssl.context.neighbours import Graph, Scale, scale_of, weights
+from icssl.classifier.exact import exact_graph, exact_scale
+from icssl.classifier.graphs import Graph, Scale, scale_of, weights
 
 pytestmark = pytest.mark.gpu
 RELATIVE = 1e-4
@@ -22,7 +22,7 @@ def of_doubles(rows, scale):
 @pytest.mark.parametrize("d", [5, 20, 62, 126])
 @pytest.mark.parametrize("k", [1, 56, 100])
 def test_a_pass_is_that_of_float64(generator, d, k):
-    from icssl.context.triton_graph import TritonGraph
+    from icssl.classifier.triton_graph import TritonGraph
 
     rows = (torch.randn(2, 1500, d, generator=generator) / d**0.5).cuda()
     x = torch.randn(2, 1500, k, generator=generator).cuda()
@@ -60,7 +60,7 @@ def test_nearest_is_exact_and_the_twelfth_nearly_always(generator, d):
 
 
 def test_sums_in_pieces_are_the_same(rows, generator, monkeypatch):
-    from icssl.context import triton_graph
+    from icssl.classifier import triton_graph
 
     x = torch.randn(2, 3000, 56, generator=generator).cuda()
     scale = scale_of(rows, rows, own=True)

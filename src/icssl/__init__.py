@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from icssl.episode import Episode
-    from icssl.estimator import ICSSLClassifier
+    from icssl.classifier.estimator import ICSSLClassifier
+    from icssl.episodes.episode import Episode
     from icssl.model.baseline import BaselineConfig, BaselineTransformer
     from icssl.model.config import ModelConfig
     from icssl.model.transformer import ICSSLTransformer
@@ -29,8 +29,8 @@ __all__ = [
 _MODULES = {
     "BaselineConfig": "icssl.model.baseline",
     "BaselineTransformer": "icssl.model.baseline",
-    "Episode": "icssl.episode",
-    "ICSSLClassifier": "icssl.estimator",
+    "Episode": "icssl.episodes.episode",
+    "ICSSLClassifier": "icssl.classifier.estimator",
     "ICSSLTransformer": "icssl.model.transformer",
     "ModelConfig": "icssl.model.config",
 }

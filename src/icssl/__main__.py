@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command; Ctrl-C ends it with exit code 130, also while it is loading."""
     try:
-        from icssl.cli import app
+        from icssl.app.cli import app
 
         app(prog_name="icssl")
     except KeyboardInterrupt:

@@ -8,12 +8,12 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from icssl.baselines import Method
-from icssl.data.labels import majority_rate
-from icssl.data.sources import DataConfig
-from icssl.data.stream import EpisodeStream
-from icssl.episode import Episode
+from icssl.episodes.episode import Episode
+from icssl.episodes.labels import majority_rate
+from icssl.episodes.sources import DataConfig
+from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation.metrics import Comparison, Estimate, paired, summarise
+from icssl.methods import Method
 
 Methods = Mapping[str, Method | Sequence[Method]]
 """By name; several of one name are models that differ in their seed."""

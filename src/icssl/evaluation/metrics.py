@@ -15,9 +15,9 @@ from scipy.special import stdtrit
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from icssl.episode import Episode
-from icssl.errors import check_at_least
-from icssl.random import generator_for
+from icssl._util.errors import check_at_least
+from icssl._util.random import generator_for
+from icssl.episodes.episode import Episode
 
 _NAN = float("nan")
 

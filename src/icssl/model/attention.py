@@ -18,7 +18,6 @@ k = key points here and eigenmap features elsewhere, d = coordinates, v = value 
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -27,7 +26,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from icssl.errors import check_choice
+from icssl._util.errors import check_choice
+from icssl._util.hardware import has_triton
 from icssl.model.exporting import exporting, size_like
 
 BACKENDS = ("dense", "matrix_free")
@@ -143,11 +143,6 @@ def is_narrow(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 @cache
-def has_triton() -> bool:
-    """Whether Triton is there: it comes with torch for GPUs."""
-    return find_spec("triton") is not None
-
-
 def square_safe(*points: Float[Tensor, "*batch _ d"]) -> tuple[Tensor, ...]:
     """``points``, all shrunk alike where sums of their products would overflow.
 

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from icssl.episode import Episode
-from icssl.errors import check_choice
+from icssl._util.errors import check_choice
+from icssl.episodes.episode import Episode
 from icssl.model.inputs import SCALES, in_range, prepare
 from icssl.model.stage import check_class_count, check_sizes
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from icssl.errors import check_at_least, check_choice, check_positive
+from icssl._util.errors import check_at_least, check_choice, check_positive
 from icssl.model import head as descent
 from icssl.model import laplacian
 from icssl.model.eigenmap import STARTS, check_features

@@ -7,10 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from icssl.errors import check_choice, check_positive
+from icssl._util.errors import check_choice, check_positive
 from icssl.model.exporting import exporting
-from icssl.model.fused import has_kernels
-from icssl.model.operator import LaplacianOperator
+from icssl.model.operator import LaplacianOperator, has_kernels
 from icssl.model.stage import Record, application_order, check_sizes
 
 STARTS = ("fourier", "learned")

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from icssl.errors import check_choice
+from icssl._util.errors import check_choice
 from icssl.model.attention import attention, bilinear
 from icssl.model.stage import STAGE_BACKENDS, Record, check_class_count, check_sizes
 

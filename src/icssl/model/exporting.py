@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from icssl.errors import DamagedFileError
+from icssl._util.errors import DamagedFileError
 
 DIGEST = "icssl-digest"
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from icssl.errors import check_choice, check_positive
+from icssl._util.errors import check_choice, check_positive
 from icssl.model.attention import square_safe, squared_distances
 from icssl.model.stage import STAGE_BACKENDS, Record, check_class_count, check_sizes
 

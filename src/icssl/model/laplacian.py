@@ -4,10 +4,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from icssl.errors import check_choice, check_positive
+from icssl._util.errors import check_choice, check_positive
 from icssl.model.attention import square_safe
-from icssl.model.fused import mixed_walks, mixed_walks_of_products
-from icssl.model.operator import Factor, LaplacianOperator, MixedFactor, Walk
+from icssl.model.operator import (
+    Factor,
+    LaplacianOperator,
+    MixedFactor,
+    Walk,
+    mixed_walks,
+    mixed_walks_of_products,
+)
 from icssl.model.stage import STAGE_BACKENDS, Record, application_order, check_sizes
 
 KERNELS = ("rbf", "linear")
@@ -91,7 +97,7 @@ class LaplacianTransformer(nn.Module):
 
         The transposed right-normalised Laplacian of the graph with affinities
         :math:`\exp(-\|x_i - x_j\|^2 / \sigma^2)`: see
-        :func:`icssl.graph.right_normalised_laplacian`.
+        :func:`icssl.episodes.ground_truth.right_normalised_laplacian`.
         """
         stage = cls(layers=1, heads=1).double()  # 1 / sigma, as exactly as can be
         stage.start_from_lemma1(sigma)

@@ -1,10 +1,21 @@
-"""Models by the kind of their configuration, and configurations as plain values."""
+"""The kinds of models: built from a configuration, saved to and loaded from files.
+
+Files are safetensors with the configuration in their header.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
-from icssl.errors import check_choice
+from icssl._util.errors import check_choice
+from icssl._util.files import (
+    FileKind,
+    check_finite,
+    making_sense,
+    read_tensors,
+    write_described,
+)
 from icssl.model.baseline import BaselineConfig, BaselineTransformer
 from icssl.model.config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
@@ -52,3 +63,29 @@ def config_from_dict(values: Mapping[str, Any]) -> AnyConfig:
     if "preset" in values:
         return ModelConfig.preset(values.pop("preset"), **values)
     return cls(**values)
+
+
+KIND = FileKind("icssl-model", "icssl train")
+
+
+def save_model(model: AnyModel, path: Path, **about: Any) -> None:
+    """Write weights and configuration to one file, and the latter to a JSON beside it.
+
+    All or nothing. ``about`` is kept with the configuration: steps, seed, version.
+    """
+    from icssl import __version__
+
+    header = {"model": config_to_dict(model.config), "version": __version__, **about}
+    write_described(path, model.state_dict(), KIND, header)
+
+
+def load_model(path: Path | str, device: str = "cpu") -> AnyModel:
+    """The model of a file that :func:`save_model` wrote, ready to predict."""
+    path = Path(path)
+    tensors, header = read_tensors(path, KIND)
+    with making_sense(path, KIND):
+        check_finite(tensors)
+        model = build_model(config_from_dict(header["model"]))
+        model.to(next(iter(tensors.values())).dtype)
+        model.load_state_dict(tensors)
+    return model.to(device).eval()

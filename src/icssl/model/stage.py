@@ -5,7 +5,7 @@ from numbers import Integral
 
 from torch import Tensor
 
-from icssl.errors import check_at_least
+from icssl._util.errors import check_at_least
 
 STAGE_BACKENDS = ("dense", "fused", "matrix_free")
 """How stages compute; ``"fused"`` is dense with the heads of stage 1 mixed as they form."""

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from icssl.episode import Episode
+from icssl.episodes.episode import Episode
 from icssl.model.config import ModelConfig
 from icssl.model.eigenmap import EigenmapTransformer, check_features
 from icssl.model.encoder import EncoderHead

@@ -15,7 +15,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from icssl.model.fused import FirstDerivative, fold_models
+from icssl.model.operator import FirstDerivative, fold_models
 
 WIDE = 16  # columns that F is padded to, the least that Triton multiplies
 _BLOCK = 16

@@ -2,7 +2,7 @@
 
 The forward kernel reads the points and writes the mixtures; the backward kernel forms every
 walk again and writes one matrix, the gradient of the distances. The twin is
-:func:`icssl.model.fused.mixed_walks` without them, and in the end the dense backend.
+:func:`icssl.model.operator.mixed_walks` without them, and in the end the dense backend.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from icssl.model.fused import FirstDerivative, fold_models
+from icssl.model.operator import FirstDerivative, fold_models
 
 _ELEMENTS = 512  # of a tile of rows by all points: one warp holds it in registers
 _WARPS = 1

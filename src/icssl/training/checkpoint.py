@@ -6,14 +6,13 @@ from typing import Any
 
 from torch import Tensor
 
-from icssl.errors import check_whole
-from icssl.files import FileKind, making_sense, read_tensors
-from icssl.model.registry import AnyModel
+from icssl._util.errors import check_whole
+from icssl._util.files import FileKind, making_sense, read_tensors, write_described
+from icssl.model.registry import KIND as MODEL_KIND
+from icssl.model.registry import AnyModel, save_model
 from icssl.training.config import TrainConfig, config_from, differences
 from icssl.training.group import Group
-from icssl.training.optimiser import AdamState
-from icssl.weights import KIND as MODEL_KIND
-from icssl.weights import save_model, write_described
+from icssl.training.step import AdamState
 
 KIND = FileKind("icssl-checkpoint", "icssl train")
 NAME = "checkpoint.safetensors"

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from icssl.data.labels import label_count
-from icssl.data.sources import EIGENVECTORS, DataConfig
-from icssl.errors import check_at_least, check_choice, check_positive
+from icssl._util.errors import check_at_least, check_choice, check_positive
+from icssl.episodes.labels import label_count
+from icssl.episodes.sources import EIGENVECTORS, DataConfig
 from icssl.model.config import ModelConfig
 from icssl.model.registry import KINDS, AnyConfig, config_from_dict, config_to_dict
 

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from icssl.data.labels import label_count
-from icssl.data.stream import Source
-from icssl.episode import Episode
+from icssl._util.random import generator_for
+from icssl.episodes.episode import Episode
+from icssl.episodes.labels import label_count
+from icssl.episodes.stream import Source
 from icssl.model.registry import AnyModel, build_model
-from icssl.random import generator_for
 from icssl.training.config import TrainConfig
 from icssl.training.loss import Objective
 

@@ -1,4 +1,4 @@
-"""The training loop: one model, or many of one architecture at once."""
+"""The training loop, for one model or many of one architecture, and its TensorBoard log."""
 
 import os
 import signal
@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from icssl.errors import check_at_least, check_device
+from icssl._util.errors import check_at_least, check_device
 from icssl.model.registry import AnyModel
 from icssl.training.checkpoint import NAME as CHECKPOINT
 from icssl.training.checkpoint import load_checkpoint, save_checkpoint, save_models
 from icssl.training.config import TrainConfig
 from icssl.training.group import Group, check_episodes, episode_drawer
-from icssl.training.optimiser import AdamState
-from icssl.training.step import Step
+from icssl.training.step import AdamState, Step
 
 _REPORT_SECONDS = 0.5
 
@@ -251,3 +251,38 @@ def _deterministic(wanted: bool) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=only_warned)
+
+
+class EventWriter:
+    """Writes what it is told of a run's progress to event files.
+
+    Parameters
+    ----------
+    folder : Path
+        Made with the first event. Events of that step and of later ones that stand there,
+        from a run that was killed, are marked as gone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError(
+                "TensorBoard events need tensorboard: pip install 'icssl[train]'."
+            ) from error
+        self._make_writer = partial(SummaryWriter, str(folder))
+        self._writer: SummaryWriter | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Add loss, accuracy, gradient length and rate after a step."""
+        if self._writer is None:
+            self._writer = self._make_writer(purge_step=progress.step)
+        values = {"loss": progress.loss, "accuracy": progress.accuracy}
+        values["gradient"] = progress.gradient
+        for name, by_model in values.items():
+            for i, value in enumerate(by_model):
+                tag = name if len(by_model) == 1 else f"{name}/{i}"
+                self._writer.add_scalar(tag, value, progress.step)
+        rate = progress.episodes_per_second
+        self._writer.add_scalar("episodes_per_second", rate, progress.step)
+        self._writer.flush()

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from icssl.episode import Episode
+from icssl.episodes.episode import Episode
 from icssl.model.transformer import ICSSLTransformer
 
 

@@ -1,0 +1,1 @@
+"""Helpers that every room may use: errors, files, random numbers, memory, Ray."""

@@ -1,0 +1,1 @@
+"""What people use: the command line, the page, labelling of files, figures."""

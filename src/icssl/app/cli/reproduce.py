@@ -1,0 +1,221 @@
+"""``icssl reproduce`` and ``icssl report``."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from icssl.app.cli.common import (
+    Address,
+    Console,
+    Engine,
+    GPUsPerTask,
+    Log,
+    check_file,
+    check_folder,
+    file_errors,
+    user_errors,
+)
+
+_PROFILE = typer.Option(help="quick: minutes on two cores. full: the paper's sizes.")
+_OUTPUT = typer.Option(
+    "--output",
+    "-o",
+    help="Folder for rows, tables and figures.",
+    show_default="results/PROFILE",
+)
+
+
+def reproduce(
+    artefact: Annotated[
+        str,
+        typer.Argument(help="A table or figure (see `icssl reproduce list`), or all."),
+    ],
+    profile: Annotated[str, _PROFILE] = "quick",
+    output: Annotated[Path | None, _OUTPUT] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda, for models.")] = "cpu",
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0, help="Start nothing more after so long; run again to go on."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Processes for classical methods, beside the models.",
+            show_default="on a GPU all cores but two, else 0, which is in turn",
+        ),
+    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
+    gpus_per_task: GPUsPerTask = None,
+    draw: Annotated[bool, typer.Option(help="Make tables and figures at the end.")] = True,
+) -> None:
+    """Rebuild a table or figure of the paper, or all of them.
+
+    Every run ends in a row of rows.jsonl, found by a hash of all that decides it: what is
+    there is not run again, what is missing is. Interrupt at any time and call it again.
+    Tables (Markdown and LaTeX, the paper's numbers beside ours) and figures (PNG and SVG)
+    are made from rows alone.
+
+    With --engine ray, the workers of a cluster run what is missing and this process stores
+    it: icssl reproduce all --engine ray --address auto --device cuda --gpus-per-task 0.25
+    """
+    from icssl._util.errors import check_choice
+    from icssl.bench.paper.artefact import PROFILES
+    from icssl.bench.paper.registry import ARTEFACTS, all_specs
+    from icssl.bench.store import Store
+
+    if artefact == "list":
+        for name, known in ARTEFACTS.items():
+            typer.echo(f"{name:<16}{known.title}")
+        return
+    console = Console()
+    with ExitStack() as stack:
+        with user_errors():
+            check_choice("artefact", artefact, [*ARTEFACTS, "all", "list"])
+            check_choice("profile", profile, PROFILES)
+            folder = output or Path("results") / profile
+            check_folder(folder)
+            store = Store(folder / "rows.jsonl")
+            chosen = _runner(engine, address, gpus_per_task, device, minutes, workers)
+            run = stack.enter_context(chosen)
+        names = list(ARTEFACTS) if artefact == "all" else [artefact]
+        console.print(PROFILES[profile].note)
+        with console.status("..."):
+            specs = all_specs(names, PROFILES[profile])
+        with file_errors():
+            failures = _run(console, partial(run, specs, store))
+    missing = sum(spec.key not in store for spec in specs)
+    there = f"{len(specs) - missing} of {len(specs)} are there."
+    console.print(f"{store.added} rows added, {there}")
+    if draw:
+        with file_errors():
+            _draw(console, names, PROFILES[profile], store, folder)
+    for failure in failures:
+        console.print(failure, markup=False, highlight=False)
+    if missing:
+        console.print("Run the same command again to go on.")
+    if failures:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _runner(
+    engine: str,
+    address: str | None,
+    gpus_per_task: float | None,
+    device: str,
+    minutes: float | None,
+    workers: int | None,
+) -> Iterator[Callable[..., int]]:
+    """What runs missing specs: this process, or a cluster to which it is connected."""
+    from icssl._util.errors import check_choice, check_device
+    from icssl._util.ray import check_engine, ray_cluster
+    from icssl.bench.ray_runner import run_on_ray
+    from icssl.bench.runner import run_missing
+
+    check_engine(engine, address, gpus_per_task)
+    if engine == "local":
+        check_device(device)
+        yield partial(run_missing, device=device, minutes=minutes, workers=workers)
+        return
+    check_choice(
+        "device", device, ("cpu", "cuda")
+    )  # of workers: this machine may have none
+    if workers is not None:
+        raise ValueError("--workers is for --engine local; a cluster has its own.")
+    gpus = float(device == "cuda") if gpus_per_task is None else gpus_per_task
+    if (device == "cuda") != (gpus > 0):
+        raise ValueError(f"--device {device} does not go with --gpus-per-task {gpus:g}.")
+    with ray_cluster(address, gpus_per_task=gpus) as ray:
+        yield partial(
+            run_on_ray, ray=ray, device=device, gpus_per_task=gpus, minutes=minutes
+        )
+
+
+def report(
+    profile: Annotated[str, _PROFILE] = "quick",
+    output: Annotated[Path | None, _OUTPUT] = None,
+    claims: Annotated[
+        Path | None, typer.Option(help="Write the page of claims here too.")
+    ] = None,
+) -> None:
+    """Join all tables, figures and verdicts into one HTML page that needs no other file.
+
+    Reads the rows that `icssl reproduce` stored and runs nothing. Writes report.html and
+    claims.md: each claim of the paper with its figure, ours, and a verdict.
+    """
+    from icssl._util.errors import check_choice
+    from icssl.bench.paper.artefact import PROFILES
+    from icssl.bench.paper.report import write_report
+    from icssl.bench.store import Store
+
+    console = Console()
+    with user_errors(), console.status("drawing ..."):
+        check_choice("profile", profile, PROFILES)
+        if claims is not None:
+            check_file(claims)
+        folder = output or Path("results") / profile
+        rows = folder / "rows.jsonl"
+        if not rows.exists():
+            raise ValueError(
+                f"{rows} does not exist: run `icssl reproduce all --profile {profile}` "
+                "first."
+            )
+        pages = write_report(PROFILES[profile], Store(rows), folder, claims)
+    for page in pages:
+        console.print(f"{page}", markup=False)
+
+
+def _run(console: Console, run: Callable[..., int]) -> list[str]:
+    """Run what is missing below a bar, and return a line for each spec that failed."""
+    from icssl.bench.ray_runner import FailedSpecsError
+
+    columns = (
+        MofNCompleteColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[left]}"),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("...", total=None, left="")
+        log = Log(console)
+
+        def told(progress: Any) -> None:
+            left = progress.seconds_left
+            text = "" if left is None else f"{left / 60:.0f} min left"
+            log(f"{progress.done}/{progress.total} {text} {progress.doing}")
+            bar.update(
+                task,
+                completed=progress.done,
+                total=progress.total,
+                description=progress.doing,
+                left=text,
+            )
+
+        try:
+            run(report=told)
+        except FailedSpecsError as error:
+            return str(error).splitlines()
+        except KeyboardInterrupt:
+            bar.stop()
+            console.print("Interrupted: rows so far are stored. The same command goes on.")
+            raise typer.Exit(130) from None
+    return []
+
+
+def _draw(
+    console: Console, names: list[str], profile: Any, store: Any, folder: Path
+) -> None:
+    from icssl.bench.paper.registry import render
+
+    with console.status("drawing ...") as status:
+        for name in names:
+            status.update(f"drawing {name} ...")
+            render(name, profile, store, folder)
+    console.print(f"Tables and figures: {folder}/*.md", markup=False)

@@ -1,0 +1,360 @@
+"""Figures of the page, as plain values that plotly draws.
+
+Colours are told apart by the colour-blind, and every class has a symbol too. What is not
+inside a scene has no colour of its own: the style sheet gives it that of the theme.
+"""
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from icssl._util.text import printable
+from icssl.app.explore.inside import Layer, Opened
+from icssl.app.explore.play import Answer, Reason
+from icssl.app.explore.state import RIVALS
+from icssl.bench.plots import COLOURS
+
+Figure = dict[str, Any]
+
+_SYMBOLS = ("circle", "square", "diamond", "cross", "x")
+# Without black, which a dark page swallows; five symbols and seven colours make 35 pairs.
+_COLOURS = COLOURS[:7]
+_UNKNOWN = "#8a8a8a"
+_SCALE = "Cividis"  # even for the colour-blind, from dark to bright
+_GREY = "#808080"  # of what lies in a scene: readable on white and on black
+_LINE = {"width": 1, "color": _GREY}
+_NAME = 40  # characters of a class's name
+_MOST_SVG = 1_000  # points; more are drawn by the graphics card
+
+EMPTY: Figure = {
+    "data": [],
+    "layout": {
+        "xaxis": {"visible": False},
+        "yaxis": {"visible": False},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+    },
+}
+"""Where there is nothing to draw."""
+
+
+def colour_of(code: int) -> str:
+    """Of a class."""
+    return _UNKNOWN if code < 0 else _COLOURS[code % len(_COLOURS)]
+
+
+def symbol_of(code: int) -> str:
+    """Of a class: with its colour, different for 35 classes."""
+    return "circle" if code < 0 else _SYMBOLS[code % len(_SYMBOLS)]
+
+
+def class_name(code: int, names: Sequence[str] = ()) -> str:
+    """The name that a source has for a class, else a letter, then letter and number.
+
+    Examples
+    --------
+    >>> class_name(1), class_name(27), class_name(0, ["setosa"]), class_name(-1)
+    ('B', 'B2', 'setosa', 'no label')
+    """
+    if code < 0:
+        return "no label"
+    if code < len(names):
+        return str(names[code])
+    letter, again = chr(ord("A") + code % 26), code // 26
+    return f"{letter}{again + 1}" if again else letter
+
+
+def literal_name(code: int, names: Sequence[str] = ()) -> str:
+    """The name of a class in which plotly finds no tags, entities or templates.
+
+    Examples
+    --------
+    >>> literal_name(0, ["<b>%{x}"])
+    '&lt;b&gt;&#37;{x}'
+    """
+    text = html.escape(printable(class_name(code, names), _NAME), quote=False)
+    return text.replace("%{", "&#37;{")
+
+
+def cloud_figure(
+    points: Float[ndarray, "n axes"],
+    codes: Int[ndarray, " n"],
+    given: Int[ndarray, " n"],
+    names: Sequence[str] = (),
+    *,
+    selected: int | None = None,
+    revision: str = "",
+) -> Figure:
+    """Points coloured by class; labelled ones are large, with the name of their class."""
+    shown = np.where(given >= 0, given, codes)
+    traces = [
+        _points(
+            points,
+            np.flatnonzero((shown == code) & (given < 0)),
+            name=literal_name(int(code), names),
+            marker={"size": 7, "color": colour_of(int(code)), "line": _LINE},
+            symbol=symbol_of(int(code)),
+        )
+        for code in np.unique(shown[given < 0])
+    ]
+    return _finished(points, [*traces, *_stars(points, given, names)], selected, revision)
+
+
+def value_figure(
+    points: Float[ndarray, "n axes"],
+    values: Float[ndarray, " n"],
+    given: Int[ndarray, " n"],
+    names: Sequence[str] = (),
+    *,
+    title: str,
+    top: float | None = None,
+    selected: int | None = None,
+    revision: str = "",
+) -> Figure:
+    """Points coloured by a number from 0 to ``top``, with its scale beside them."""
+    marker = {
+        "size": 7,
+        "color": _short(values),
+        "colorscale": _SCALE,
+        "cmin": 0,
+        "cmax": float(values.max()) if top is None else top,
+        "colorbar": {"title": {"text": title}, "thickness": 12, "len": 0.8},
+        "line": _LINE,
+    }
+    trace = _points(points, np.arange(len(points)), title, marker, "circle")
+    words = [f"point {i}: {title} {value:.3g}" for i, value in enumerate(values)]
+    trace["hovertext"] = words
+    trace["showlegend"] = False
+    return _finished(points, [trace, *_stars(points, given, names)], selected, revision)
+
+
+def _stars(points: ndarray, given: ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Labelled points: large, outlined, and named, so that colour is not all."""
+    traces = []
+    for code in np.unique(given[given >= 0]):
+        name = literal_name(int(code), names)
+        rows = np.flatnonzero(given == code)
+        marker = {"size": 14, "color": colour_of(int(code))}
+        marker["line"] = {"width": 2, "color": _GREY}
+        trace = _points(points, rows, f"{name}, labelled", marker, symbol_of(int(code)))
+        traces.append(_with_words(trace, name))
+    return traces
+
+
+def _with_words(trace: dict[str, Any], words: str) -> dict[str, Any]:
+    """The same with words above its points; no template, which could hold another."""
+    trace = {**trace, "showlegend": False}
+    if len(trace["customdata"]) > _MOST_SVG:  # words would lie on each other
+        return trace
+    if trace["type"] == "scattergl":  # it would draw tags and entities as they are
+        trace["type"] = "scatter"
+    bold = [f"<b>{words}</b>"] * len(trace["customdata"])
+    return {**trace, "mode": "markers+text", "text": bold, "textposition": "top center"}
+
+
+def _points(
+    points: ndarray, rows: ndarray, name: str, marker: dict[str, Any], symbol: str
+) -> dict[str, Any]:
+    """A trace of some points; a click says which by ``customdata``."""
+    solid = points.shape[1] == 3
+    kind = "scatter" if len(points) <= _MOST_SVG else "scattergl"
+    size = marker["size"] * (0.5 if solid else 1)  # a scene's are larger
+    trace = {
+        "type": "scatter3d" if solid else kind,
+        "mode": "markers",
+        "name": name,
+        "customdata": rows.tolist(),
+        "hovertext": [f"point {row}: {name}" for row in rows],
+        "hoverinfo": "text",
+        "marker": {**marker, "size": size, "symbol": symbol},
+    }
+    drawn = points if points.shape[1] > 1 else np.column_stack([points, 0 * points])
+    for axis, values in zip("xyz", drawn[rows].T, strict=False):
+        trace[axis] = _short(values)
+    return trace
+
+
+def _finished(
+    points: ndarray, traces: list[dict[str, Any]], selected: int | None, revision: str
+) -> Figure:
+    if selected is not None and selected < len(points):
+        ring = {"size": 20, "color": "rgba(0,0,0,0)"}
+        ring["line"] = {"width": 3, "color": "#d55e00"}
+        trace = _points(points, np.array([selected]), "selected", ring, "circle")
+        if points.shape[1] == 3:  # a scene draws no ring around nothing
+            trace["marker"] |= {"symbol": "circle-open", "color": "#d55e00", "size": 16}
+        traces = [*traces, {**trace, "hoverinfo": "skip", "showlegend": False}]
+    layout = _layout(revision)
+    if points.shape[1] == 3:
+        layout["scene"] = {**_scene(points), "uirevision": revision}
+    else:
+        layout |= {"xaxis": _axis(), "yaxis": _axis()}
+        if points.shape[1] == 2:
+            layout["yaxis"] |= {"scaleanchor": "x"}
+    return {"data": traces, "layout": layout}
+
+
+def _scene(points: Float[ndarray, "n 3"]) -> dict[str, Any]:
+    """Axes of equal scale that end where the points do."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    margin = 0.05 * float((high - low).max()) or 1.0
+    scene: dict[str, Any] = {}
+    for axis, first, last in zip("xyz", low - margin, high + margin, strict=True):
+        scene[f"{axis}axis"] = {
+            "range": [float(first), float(last)],
+            "autorange": False,
+            "showticklabels": False,
+            "title": {"text": ""},
+            "gridcolor": _GREY,
+            "zeroline": False,
+            "showbackground": False,
+            "showspikes": False,
+        }
+    return {**scene, "aspectmode": "data", "camera": {"eye": {"x": 1, "y": -1, "z": 0.8}}}
+
+
+def angle_figure(opened: dict[str, Opened], number: int | None) -> Figure:
+    """Angles to eigenvectors against layers, of both sets of weights."""
+    traces = []
+    for i, (weights, found) in enumerate(opened.items()):
+        layers = [layer.number for layer in found.eigenmap_layers]
+        kinds = {"true graph": found.to_truth, "own operator": found.to_operator}
+        for kind, angles in kinds.items():
+            dash = "solid" if kind == "true graph" else "dot"
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines+markers",
+                    "name": f"{weights}, {kind}",
+                    "x": layers,
+                    "y": _short(angles),
+                    "line": {"color": _COLOURS[i], "dash": dash, "width": 2},
+                    "marker": {"symbol": _SYMBOLS[i], "size": 6},
+                }
+            )
+    layout = _layout("angles")
+    layout["xaxis"] = {**_axis("layer of stage 2, loops counted"), "type": "log"}
+    layout["yaxis"] = {**_axis("largest angle (rad)"), "range": [0, 1.62]}
+    layout["legend"] = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
+    layout["xaxis"] |= {"showticklabels": True, "dtick": 1}
+    layout["yaxis"] |= {"showticklabels": True}
+    if number is not None:
+        line = {"color": "#d55e00", "width": 2, "dash": "dash"}
+        layout["shapes"] = [
+            {
+                "type": "line",
+                "x0": number,
+                "x1": number,
+                "y0": 0,
+                "y1": 1,
+                "yref": "paper",
+                "line": line,
+            }
+        ]
+    return {"data": traces, "layout": layout}
+
+
+def feature_points(layer: Layer) -> Float[ndarray, "n 2"]:
+    """The two features of a layer that vary most."""
+    spread = layer.value.std(axis=0)
+    chosen = np.sort(np.argsort(-spread, kind="stable")[:2])
+    return layer.value[:, chosen]
+
+
+def reason_figure(reason: Reason, given: ndarray, names: Sequence[str] = ()) -> Figure:
+    """What each labelled point adds to a logit, the most at the top, and the base."""
+    order = np.argsort(np.abs(reason.parts))[-20:]
+    rows = [reason.labelled[i] for i in order]
+    values = [reason.parts[i] for i in order]
+    labels = [
+        f"point {row} ({literal_name(int(given[row]), names)}) {value:+.3f}"
+        for row, value in zip(rows, values, strict=True)
+    ]
+    colours = [colour_of(int(given[row])) for row in rows]
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": _short(np.array([reason.base, *values])),
+        "y": [f"base {reason.base:+.3f}", *labels],
+        "customdata": [-1, *rows],
+        "hoverinfo": "y",
+        "marker": {"color": [_UNKNOWN, *colours], "line": _LINE},
+    }
+    layout = _layout("reasons")
+    layout["xaxis"] = {**_axis("added to the logit"), "showticklabels": True}
+    layout["xaxis"] |= {"zeroline": True, "zerolinecolor": _GREY}
+    layout["yaxis"] = {"automargin": True, "type": "category", "fixedrange": True}
+    layout["margin"]["l"] = 8
+    layout["showlegend"] = False
+    return {"data": [trace], "layout": layout}
+
+
+def reason_cloud(
+    points: Float[ndarray, "n axes"],
+    reason: Reason,
+    given: Int[ndarray, " n"],
+    *,
+    selected: int,
+    revision: str,
+) -> Figure:
+    """Labelled points as large as what they add to the logit of the selected one."""
+    rest = np.flatnonzero(given < 0)
+    faint = {"size": 5, "color": _UNKNOWN, "opacity": 0.5}
+    traces = [{**_points(points, rest, "no label", faint, "circle"), "showlegend": False}]
+    largest = max(map(abs, reason.parts)) or 1.0
+    for row, part in zip(reason.labelled, reason.parts, strict=True):
+        code = int(given[row])
+        marker = {"size": 8 + 20 * abs(part) / largest, "color": colour_of(code)}
+        marker["line"] = {"width": 2, "color": _GREY}
+        trace = _points(points, np.array([row]), "labelled", marker, symbol_of(code))
+        traces.append(_with_words(trace, f"{part:+.2f}"))
+    return _finished(points, traces, selected, revision)
+
+
+def rival_codes(found: Answer, rival: str, truth: ndarray) -> Int[ndarray, " n"]:
+    """What the method beside predicts, or the truth itself."""
+    return found.rivals.get(rival, truth)
+
+
+def rival_title(rival: str) -> str:
+    """Its name, as a title."""
+    name = RIVALS[rival]
+    return name[0].upper() + name[1:]
+
+
+def _layout(revision: str) -> dict[str, Any]:
+    clear = "rgba(0,0,0,0)"
+    return {
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "paper_bgcolor": clear,
+        "plot_bgcolor": clear,
+        "uirevision": revision,  # a turned scene stays turned
+        "hovermode": "closest",
+        "clickmode": "event",
+        "font": {"color": _GREY, "size": 13},
+        "legend": {
+            "orientation": "h",
+            "y": -0.02,
+            "yanchor": "top",
+            "itemsizing": "constant",
+        },
+    }
+
+
+def _axis(title: str = "") -> dict[str, Any]:
+    return {
+        "title": {"text": title},
+        "showticklabels": bool(title),
+        "gridcolor": "rgba(128,128,128,0.3)",
+        "zeroline": False,
+        "automargin": True,
+    }
+
+
+def _short(values: ndarray) -> list[float]:
+    """Few digits: what is sent to the page decides how fast it answers."""
+    return [float(f"{value:.4g}") for value in np.asarray(values, dtype=float)]

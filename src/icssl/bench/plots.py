@@ -1,0 +1,155 @@
+"""Pictures of episodes and of results."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy import ndarray
+
+from icssl._util.files import replacing
+from icssl._util.text import printable
+from icssl.episodes.episode import Episode
+from icssl.episodes.images import SIDE
+
+# Okabe and Ito's colours, told apart by the colour-blind.
+COLOURS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#f0e442",
+    "#000000",
+)
+
+
+LEGEND_NAME = 30
+"""Characters of a name that a legend shows: a longer one would leave no room to draw."""
+
+PICTURES = (".png", ".svg", ".pdf", ".jpg")
+
+
+def colours_of(y: ndarray) -> ndarray:
+    """A colour a class; grey for "not known"."""
+    palette = np.array([*COLOURS, "#999999"])
+    return palette[np.where(y < 0, len(COLOURS), y % len(COLOURS))]
+
+
+def scatter_points(axes: Any, points: ndarray, y: ndarray, labelled: ndarray) -> None:
+    """Points in two or three dimensions, coloured by class; labelled ones are stars."""
+    colours = colours_of(y)
+    flat = {"depthshade": False} if points.shape[1] == 3 else {}
+    star = {"s": 130, "marker": "*", "edgecolors": "black"}
+    axes.scatter(*points[~labelled].T, c=colours[~labelled], s=14, **flat)
+    axes.scatter(*points[labelled].T, c=colours[labelled], **star, **flat)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    if flat:
+        axes.set_zticks([])
+
+
+def show_literally(text: Any, value: object) -> None:
+    """Set a text of matplotlib to a name, in which a dollar begins no formula."""
+    text.set_parse_math(False)
+    text.set_text(printable(value))
+
+
+def add_legend(figure: Figure, drawn: Mapping[Any, Any], **options: Any) -> None:
+    """Add a legend of what was drawn under some names, whatever the names are.
+
+    As labels, those that begin with an underscore would be left out.
+    """
+    legend = figure.legend([*drawn.values()], ["name"] * len(drawn), fontsize=8, **options)
+    for text, name in zip(legend.get_texts(), drawn, strict=True):
+        show_literally(text, printable(name, LEGEND_NAME))
+
+
+def draw_episode(episode: Episode, title: str, path: Path) -> None:
+    """The first episode of a batch: a cloud in space, a grid of images, or two principal
+    coordinates of anything else.
+    """  # noqa: D205
+    x, y, labelled = (t[0].cpu().numpy() for t in (episode.x, episode.y, episode.labelled))
+    if x.shape[1] == SIDE * SIDE:
+        figure = image_grid(x, y, labelled)
+    else:
+        figure = Figure(figsize=(5, 5), layout="constrained")
+        if x.shape[1] > 3:
+            x = principal_coordinates(x)
+            title = f"{title}\n(two principal coordinates)"
+        axes = figure.add_subplot(projection="3d" if x.shape[1] == 3 else None)
+        if x.shape[1] == 1:
+            x = np.column_stack([x, np.zeros(len(x))])
+        scatter_points(axes, x, y, labelled)
+        if x.shape[1] == 3:
+            axes.set_aspect("equal")
+    show_literally(figure.suptitle("", fontsize=11), title)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=110)
+
+
+def principal_coordinates(x: ndarray) -> ndarray:
+    """The two directions of most variance."""
+    centred = x - x.mean(axis=0)
+    return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+
+
+def image_grid(x: ndarray, y: ndarray, labelled: ndarray) -> Figure:
+    """Ten images a row, framed in the colour of their class, widely where labelled."""
+    rows = -(-len(x) // 10)
+    figure = Figure(figsize=(8, 0.8 * rows + 0.5), layout="constrained")
+    colours, top = colours_of(y), max(x.max(), 1e-12)
+    for i, axes in enumerate(figure.subplots(rows, 10).flat):
+        axes.set_xticks([])
+        axes.set_yticks([])
+        if i >= len(x):
+            axes.axis("off")
+            continue
+        axes.imshow(x[i].reshape(SIDE, SIDE), cmap="gray", vmin=0, vmax=top)
+        for side in axes.spines.values():
+            side.set(color=colours[i], linewidth=5 if labelled[i] else 1.2)
+    return figure
+
+
+def draw_label_curves(
+    rows: Sequence[Mapping[str, Any]], metric: str, path: Path, title: str = ""
+) -> None:
+    """A metric against the number of labels, a curve a method, with 95% intervals.
+
+    ``rows`` are those of ``icssl evaluate``; the rate of the largest class is dashed.
+    """
+    figure = Figure(figsize=(6.5, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    markers = "osD^vP*X"
+    drawn: dict[str, Any] = {}
+    for i, name in enumerate(names):
+        own = [row for row in rows if row["method"] == name]
+        values = [row["metrics"][metric] for row in own]
+        drawn[name] = axes.errorbar(
+            [row["labels"] for row in own],
+            [value["mean"] for value in values],
+            yerr=[value["half_width"] for value in values],
+            color=COLOURS[i % len(COLOURS)],
+            marker=markers[i % len(markers)],
+            linestyle="-" if i < len(COLOURS) else "--",
+            markersize=4,
+            capsize=2,
+        )
+    if metric == "accuracy":
+        first = [row for row in rows if row["method"] == names[0]]
+        labels = [row["labels"] for row in first]
+        rates = [row["majority_rate"] for row in first]
+        (line,) = axes.plot(labels, rates, color="grey", linestyle=":")
+        drawn["largest class"] = line
+    axes.set_xticks(sorted({row["labels"] for row in rows}))
+    axes.set_xlabel("labelled points of an episode")
+    axes.set_ylabel(metric.replace("_", " "))
+    show_literally(axes.set_title("", fontsize=11), title or rows[0]["source"])
+    axes.grid(alpha=0.3)
+    # Below, where no curve can be.
+    add_legend(figure, drawn, loc="outside lower center", ncols=3)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=130)

@@ -1,0 +1,219 @@
+"""Specs that look into models: how alike representations are, and what stages compute."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from icssl.bench.spec import TEST_SEED, training_values, trainings_values
+from icssl.bench.store import key_of
+from icssl.episodes.episode import Episode
+from icssl.episodes.sources import EIGENVECTORS, DataConfig
+from icssl.episodes.stream import EpisodeStream
+from icssl.evaluation.mechanism import ALIGNMENTS, eigenmap_angles
+from icssl.evaluation.metrics import accuracy, interval, separation_score
+from icssl.evaluation.predictors import ModelMethod
+from icssl.model.config import ModelConfig
+from icssl.model.head import GradientDescentHead
+from icssl.model.registry import AnyModel
+from icssl.model.transformer import ICSSLTransformer
+from icssl.training.config import TrainConfig
+
+EIG = "eig"
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Two representations of the same test episodes: how alike, and how separated.
+
+    Of unlabelled points alone, since some models write the label into the others.
+
+    Parameters
+    ----------
+    first, second : TrainConfig or "eig"
+        Models, or the ground-truth eigenvectors.
+    data : DataConfig
+    labels : int or float
+    episodes, seed : int
+        Of the test.
+    """
+
+    first: TrainConfig | str
+    second: TrainConfig | str
+    data: DataConfig
+    labels: float
+    episodes: int = 100
+    seed: int = TEST_SEED
+
+    @property
+    def trainings(self) -> tuple[TrainConfig, ...]:
+        """The models among the two."""
+        return tuple(s for s in (self.first, self.second) if isinstance(s, TrainConfig))
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of the whole spec."""
+        return key_of(self.describe())
+
+    @property
+    def title(self) -> str:
+        """A few words for a person who waits."""
+        return f"alignment, {'+'.join(self.data.sources)}, {self.labels} labels"
+
+    def describe(self) -> dict[str, Any]:
+        """The spec as plain values."""
+        sides = [
+            side if isinstance(side, str) else training_values(side)
+            for side in (self.first, self.second)
+        ]
+        about = {"labels": self.labels, "episodes": self.episodes, "seed": self.seed}
+        return {"kind": "alignment", "sides": sides, "data": asdict(self.data), **about}
+
+    @torch.no_grad()
+    def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
+        """The three alignments, and the separation of either side."""
+        episode = _test_episodes(self, device)
+        given = iter(models)
+        both = [
+            _eigenvectors(episode)
+            if side == EIG
+            else next(given).to(device).features(episode)
+            for side in (self.first, self.second)
+        ]
+        first, second = (_of_unlabelled(values, episode) for values in both)
+        y = _of_unlabelled(episode.y, episode)
+        values = {name: align(first, second) for name, align in ALIGNMENTS.items()}
+        values["separation_first"] = separation_score(first, y)
+        values["separation_second"] = separation_score(second, y)
+        return {"measures": {name: _estimate(each) for name, each in values.items()}}
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What the stages of trained models compute, beside what the lemmas say.
+
+    Parameters
+    ----------
+    trainings : tuple of TrainConfig
+        Models with all three stages, one a seed.
+    data : DataConfig
+        Test episodes, whose ground truth features are compared with.
+    labels : int or float
+    episodes, seed : int
+        Of the test.
+    iterations : int
+        Of the constructed model that is scored beside them.
+    """
+
+    trainings: tuple[TrainConfig, ...]
+    data: DataConfig
+    labels: float
+    episodes: int = 50
+    seed: int = TEST_SEED
+    iterations: int = 3000
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of the whole spec."""
+        return key_of(self.describe())
+
+    @property
+    def title(self) -> str:
+        """A few words for a person who waits."""
+        return f"mechanism, {'+'.join(self.data.sources)}"
+
+    def describe(self) -> dict[str, Any]:
+        """The spec as plain values."""
+        return {
+            "kind": "mechanism",
+            "trainings": trainings_values(self.trainings),
+            "data": asdict(self.data),
+            "labels": self.labels,
+            "episodes": self.episodes,
+            "seed": self.seed,
+            "iterations": self.iterations,
+        }
+
+    @torch.no_grad()
+    def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
+        """Weights of stage 1, angles of stage 2 by layer, stage 3's expectation."""
+        episode = _test_episodes(self, "cpu")
+        staged = [m.cpu() for m in models if isinstance(m, ICSSLTransformer)]
+        built = ICSSLTransformer(ModelConfig.constructed(k=2, iterations=self.iterations))
+        return {
+            "stage1": [_bandwidths(model) for model in staged],
+            "stage2": [_angles(model, episode) for model in staged],
+            "stage3": [_expectation(model) for model in staged],
+            "trained": [_accuracy(model, episode) for model in staged],
+            "constructed": _accuracy(built, episode),
+        }
+
+
+def _test_episodes(spec: Alignment | Mechanism, device: str) -> Episode:
+    data = replace(spec.data, split="test", episodes=0, eigenvectors=EIGENVECTORS)
+    # On the CPU, as for scores: the same episodes on every device.
+    stream = EpisodeStream(data.build(), spec.episodes, spec.seed, "test")
+    return stream.at(0, spec.labels).to(device)
+
+
+def _of_unlabelled(values: Tensor, episode: Episode) -> Tensor:
+    """Rows of the points without a label, of which every episode has as many."""
+    return values[~episode.labelled].unflatten(0, (len(episode), -1))
+
+
+def _eigenvectors(episode: Episode) -> Tensor:
+    assert episode.features is not None
+    return episode.features
+
+
+def _estimate(each: Tensor) -> dict[str, float]:
+    found = interval(each)
+    return {"mean": round(found.mean, 5), "half_width": round(found.half_width, 5)}
+
+
+def _accuracy(model: ICSSLTransformer, episode: Episode) -> dict[str, float]:
+    dtype = next(model.parameters()).dtype
+    wide = episode.to(dtype=dtype)
+    return _estimate(accuracy(ModelMethod(model)(wide), wide))
+
+
+def _bandwidths(model: ICSSLTransformer) -> dict[str, Any]:
+    """Each head's bandwidth 1 / sqrt(b c), and its weight in R, which Lemma 1 has at -1."""
+    stage = model.laplacian
+    assert stage is not None
+    product = (stage.key_scale * stage.query_scale).double()
+    return {
+        "bandwidth": product.abs().rsqrt().tolist(),
+        "attracts": (product > 0).tolist(),
+        "mix": stage.mix_r.double().tolist(),
+        "skip": stage.skip_r.double().tolist(),
+    }
+
+
+def _angles(model: ICSSLTransformer, episode: Episode) -> dict[str, list[float]]:
+    found = eigenmap_angles(model, episode, k=min(EIGENVECTORS, model.config.k))
+    assert found.to_truth is not None
+    return {
+        "to_operator": found.to_operator.mean(dim=1).tolist(),
+        "to_truth": found.to_truth.mean(dim=1).tolist(),
+    }
+
+
+def _expectation(model: ICSSLTransformer) -> dict[str, list[float]] | None:
+    """The MLP along the line through the class embeddings, beside the exact expectation."""
+    head = model.head
+    if not isinstance(head, GradientDescentHead) or head.mlp is None:
+        return None
+    w = head.class_embeddings(model.config.n_classes)
+    direction = (w[1] - w[0]) / (w[1] - w[0]).norm()
+    along = torch.linspace(-3, 3, 25, dtype=w.dtype)
+    f = along[:, None] * direction
+    exact = (f @ w.mT).softmax(dim=-1) @ w
+    return {
+        "f": along.tolist(),
+        "mlp": (head.expectation(f, w) @ direction).tolist(),
+        "exact": (exact @ direction).tolist(),
+    }

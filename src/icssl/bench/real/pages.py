@@ -1,0 +1,366 @@
+"""Pages of the real-data suite: means, ranks and calibration, as tables and a figure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from scipy.stats import friedmanchisquare, rankdata, studentized_range
+
+from icssl.bench.plots import COLOURS
+from icssl.bench.real.run import BINS, Row
+from icssl.bench.render import Item, Table, save_picture, write_page
+from icssl.evaluation.metrics import Comparison, Estimate, paired
+from icssl.methods.peers import LABELLED_ONLY, OURS, PEERS, TITLES
+
+METRICS = ("accuracy", "balanced_accuracy", "log_loss")
+CELL = ["set", "labels"]
+CONTEXT = [*CELL, "draw"]
+
+
+def frame_of(rows: Iterable[Row]) -> Any:
+    """Rows as a table, of the contexts that every method has a row of.
+
+    A run that failed counts as a guess with equal probabilities: that is all a person has
+    who relied on it.
+    """
+    table = pd.DataFrame([_flat(row) for row in rows])
+    if not len(table):
+        return table
+    methods = table["method"].nunique()
+    return table[table.groupby(CONTEXT)["method"].transform("size") == methods]
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    named = {name: row["spec"][name] for name in (*CONTEXT, "method")}
+    failed = "error" in row
+    values = _guess(row) if failed else row
+    return {
+        **named,
+        **{name: values[name] for name in (*METRICS, "bins")},
+        "seconds": row["seconds"],
+        "scored": row["scored"],
+        "undecided": 0 if failed else row["undecided"],
+        "failed": failed,
+    }
+
+
+def _guess(row: Row) -> dict[str, Any]:
+    """What equal probabilities score, on average over the order of the classes."""
+    share, n = 1 / row["classes"], row["scored"]
+    place = int(np.clip(np.ceil(share * BINS) - 1, 0, BINS - 1))
+    return {
+        "accuracy": share,
+        "balanced_accuracy": share,
+        "log_loss": -np.log(share),
+        "bins": {str(place): [n, n * share, n * share]},
+    }
+
+
+def cells_of(table: Any, metric: str) -> Any:
+    """Means over draws: a line a set and label count, a column a method."""
+    return table.pivot_table(metric, CELL, "method", sort=False)
+
+
+def calibration_of(table: Any) -> Any:
+    """Expected calibration error, all draws of a set and label count pooled."""
+    grouped = table.groupby([*CELL, "method"], sort=False)["bins"]
+    return grouped.agg(calibration_error).unstack("method")
+
+
+def calibration_error(histograms: Iterable[dict[str, list[float]]]) -> float:
+    """Of several histograms together: mean distance of confidence from accuracy.
+
+    Examples
+    --------
+    >>> calibration_error([{"14": [4, 4.0, 3]}, {"14": [4, 4.0, 2], "9": [2, 1.3, 1.3]}])
+    0.3
+    """
+    pooled = np.zeros((BINS, 3))
+    for histogram in histograms:
+        for b, sums in histogram.items():
+            pooled[int(b)] += sums
+    count, confidence, right = pooled.T
+    return float(np.abs(confidence - right).sum() / count.sum())
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Mean ranks of methods, the best first, and when two of them differ.
+
+    Parameters
+    ----------
+    ranks : dict of str to float
+        1 is the best; methods that are level share their ranks.
+    p_value : float
+        Friedman's test that all methods are alike.
+    critical : float
+        Nemenyi's critical difference at the 5% level, with every cell counted.
+    critical_sets : float
+        The same with every set counted once: the cells of one set are not independent,
+        so the truth lies between the two.
+    """
+
+    ranks: dict[str, float]
+    p_value: float
+    critical: float
+    critical_sets: float
+
+
+def ranking_of(cells: Any) -> Ranking:
+    """Rank the methods in every cell by accuracy."""
+    values = cells.to_numpy()
+    means = rankdata(-values, axis=1).mean(axis=0)
+    count, k = values.shape
+    # The test is of three methods or more.
+    p_value = float(friedmanchisquare(*values.T).pvalue) if k > 2 else float("nan")
+    order = np.argsort(means, kind="stable")
+    sets = cells.index.get_level_values("set").nunique()
+    return Ranking(
+        {cells.columns[i]: float(means[i]) for i in order},
+        p_value,
+        critical_difference(k, count),
+        critical_difference(k, sets),
+    )
+
+
+def critical_difference(methods: int, blocks: int) -> float:
+    """Nemenyi's, at the 5% level: mean ranks further apart than this differ."""
+    if methods < 2:
+        return float("nan")
+    quantile = float(studentized_range.ppf(0.95, methods, np.inf)) / 2**0.5
+    return quantile * (methods * (methods + 1) / (6 * blocks)) ** 0.5
+
+
+def cliques(ranks: Sequence[float], critical: float) -> list[tuple[int, int]]:
+    """Longest runs of sorted ranks within the critical difference, by first and last.
+
+    Examples
+    --------
+    >>> cliques([1.0, 1.5, 2.2, 4.0], critical=0.8)
+    [(0, 1), (1, 2)]
+    """
+    found: list[tuple[int, int]] = []
+    for first, rank in enumerate(ranks):
+        last = max(i for i, other in enumerate(ranks) if other - rank <= critical)
+        if last > first and (not found or last > found[-1][1]):
+            found.append((first, last))
+    return found
+
+
+def difference(cells: Any, first: str, second: str) -> Comparison:
+    """One method minus another with the 95% interval over sets, each set counted once."""
+    means = cells[[first, second]].groupby(level="set", sort=False).mean()
+    return paired(*(torch.tensor(means[name].to_numpy()) for name in (first, second)))
+
+
+def best_peer(cells: Any, peers: Iterable[str]) -> str:
+    """The single peer with the best mean over sets and label counts."""
+    means = cells.mean()
+    return max((name for name in peers if name in cells), key=lambda name: means[name])
+
+
+def write_half(half: str, rows: Sequence[Row], wanted: int, folder: Path) -> Path | None:
+    """Draw one half from its rows; nothing where no context has a row of every method.
+
+    ``wanted`` is how many rows there should be.
+    """
+    table = frame_of(rows)
+    if not len(table):
+        return None
+    methods = [name for name in TITLES if name in set(table["method"])]
+    contexts = len(table[CONTEXT].drop_duplicates())
+    text = (
+        f"{table['set'].nunique()} sets, {contexts} contexts, {len(methods)} methods, all "
+        f"scored on the same unlabelled rows. {len(rows)} of {wanted} rows are there."
+    )
+    cells = cells_of(table, "accuracy")[methods]
+    path = folder / f"{half}.md"
+    items = [
+        overview(table, cells),
+        by_labels(cells),
+        by_set(cells),
+        *comparisons(cells),
+        *_ranks(cells, folder / f"{half}-ranks"),
+    ]
+    write_page(f"Real data, {half} half", text, items, path)
+    return path
+
+
+def overview(table: Any, cells: Any) -> Table:
+    """One line a method, the most accurate first; means over sets and label counts."""
+    metrics = {
+        "accuracy": cells.mean(),
+        "balanced": cells_of(table, "balanced_accuracy").mean(),
+        "log-loss": cells_of(table, "log_loss").mean(),
+        "ECE": calibration_of(table).mean(),
+    }
+    ranks = ranking_of(cells).ranks
+    grouped = table.groupby("method")
+    seconds, failed = grouped["seconds"].median(), grouped["failed"].sum()
+    undecided = grouped["undecided"].sum() / grouped["scored"].sum()
+    lines = []
+    for name in sorted(ranks, key=lambda name: -metrics["accuracy"][name]):
+        cells_here = [f"{values[name]:.3f}" for values in metrics.values()]
+        rank, speed = f"{ranks[name]:.2f}", f"{seconds[name]:.3f}"
+        rest = (f"{undecided[name]:.1%}", str(failed[name]))
+        lines.append((TITLES[name], *cells_here, rank, speed, *rest))
+    return Table(
+        "Overview",
+        ("method", *metrics, "mean rank", "seconds", "undecided", "failed"),
+        tuple(lines),
+        (
+            "Means over sets and label counts. ECE: of all draws of a set and label count "
+            "together. Seconds: the median, on one core, with everything from the raw "
+            "columns on. Undecided: rows without probabilities. Failed: runs that ended "
+            "in an error or not in time; they count as a guess.",
+        ),
+    )
+
+
+def by_labels(cells: Any) -> Table:
+    """Mean accuracy over sets at each label count."""
+    means = cells.groupby(level="labels", sort=False).mean()
+    lines = [
+        (TITLES[name], *(f"{value:.3f}" for value in means[name])) for name in means.columns
+    ]
+    header = ("labels a class", *map(str, means.index))
+    return Table("Accuracy by labels a class, mean over sets", header, tuple(lines))
+
+
+def by_set(cells: Any) -> Table:
+    """Mean accuracy over label counts on each set; the best of a line is bold."""
+    means = cells.groupby(level="set", sort=False).mean()
+    lines = []
+    for name, values in means.iterrows():
+        best = f"{values.max():.3f}"
+        shown = (f"{value:.3f}" for value in values)
+        lines.append((name, *(f"**{v}**" if v == best else v for v in shown)))
+    header = ("set", *(TITLES[name] for name in means.columns))
+    title = "Accuracy by set, mean over label counts"
+    return Table(title, header, tuple(lines))
+
+
+def comparisons(cells: Any) -> list[Item]:
+    """Ours against every peer, against the best one, and without unlabelled rows."""
+    if OURS not in cells:
+        return []
+    peers = [name for name in cells.columns if name in PEERS]
+    found: list[Item] = []
+    if peers:
+        found += [_against(cells, peers), _cell_by_cell(cells, best_peer(cells, peers))]
+    if LABELLED_ONLY in cells:
+        found.append(_unlabelled(cells))
+    return found
+
+
+def _against(cells: Any, peers: Sequence[str]) -> Table:
+    sets = cells.groupby(level="set").mean()
+    lines = []
+    for name in peers:
+        found = difference(cells, OURS, name)
+        won = int((sets[OURS] > sets[name]).sum())
+        lost = int((sets[OURS] < sets[name]).sum())
+        lines.append(
+            (TITLES[name], _signed(found.difference), found.verdict, str(won), str(lost))
+        )
+    return Table(
+        f"{TITLES[OURS]} minus each peer: accuracy",
+        ("peer", "difference", "verdict", "sets won", "sets lost"),
+        tuple(lines),
+        ("With the 95% interval over sets, each set counted once.",),
+    )
+
+
+def _cell_by_cell(cells: Any, peer: str) -> Table:
+    gained = cells[OURS] - cells[peer]
+    table = gained.unstack("labels", sort=False)
+    lines = [
+        (name, *(f"{value:+.3f}" for value in values), f"{values.mean():+.3f}")
+        for name, values in table.iterrows()
+    ]
+    means = (*(f"{value:+.3f}" for value in table.mean()), f"{gained.mean():+.3f}")
+    ahead, behind = int((gained > 0).sum()), int((gained < 0).sum())
+    return Table(
+        f"{TITLES[OURS]} minus {TITLES[peer]}, the best single peer, cell by cell",
+        ("set", *map(str, table.columns), "mean"),
+        (*lines, ("mean", *means)),
+        (f"Ahead in {ahead} cells, behind in {behind}.",),
+    )
+
+
+def _unlabelled(cells: Any) -> Table:
+    """What unlabelled rows buy: the same weights with and without them."""
+    labels = cells.index.get_level_values("labels")
+    parts: Mapping[str, Any] = {
+        **{str(count): cells[labels == count] for count in dict.fromkeys(labels)},
+        "all": cells,
+    }
+    found: dict[str, Comparison] = {
+        name: difference(part, OURS, LABELLED_ONLY) for name, part in parts.items()
+    }
+    lines = [(name, _signed(c.difference), c.verdict) for name, c in found.items()]
+    return Table(
+        "What unlabelled rows buy: accuracy with them minus without, the same weights",
+        ("labels a class", "difference", "verdict"),
+        tuple(lines),
+        ("With the 95% interval over sets, each set counted once.",),
+    )
+
+
+def _signed(estimate: Estimate) -> str:
+    return f"{estimate.mean:+.3f} ± {estimate.half_width:.3f}"
+
+
+def _ranks(cells: Any, path: Path) -> list[Item]:
+    """The table and the figure; one method alone has no rank."""
+    if len(cells.columns) < 2:
+        return []
+    ranking = ranking_of(cells)
+    lines = [(TITLES[name], f"{rank:.2f}") for name, rank in ranking.ranks.items()]
+    note = (
+        f"Over {len(cells)} cells of set and label count; Friedman's test: p = "
+        f"{ranking.p_value:.2g}. Mean ranks differ at the 5% level where they are "
+        f"{ranking.critical:.2f} apart (Nemenyi) if cells are counted as independent, "
+        f"{ranking.critical_sets:.2f} if only sets are."
+    )
+    title = "Mean ranks by accuracy"
+    picture = save_picture(rank_figure(ranking), title, path)
+    return [Table(title, ("method", "mean rank"), tuple(lines), (note,)), picture]
+
+
+def rank_figure(ranking: Ranking) -> Figure:
+    """The critical-difference diagram: bars join methods that do not differ."""
+    names, ranks = list(ranking.ranks), list(ranking.ranks.values())
+    k, joined = len(names), cliques(ranks, ranking.critical)
+    half, top = (k + 1) // 2, 0.35 * len(joined) + 0.5  # the first name stands below
+    figure = Figure(figsize=(8.5, 0.9 + 0.3 * (half + top)), layout="constrained")
+    axes = figure.add_subplot()
+    low, high = 1.0, float(k)
+    # Space for the names on both sides, the better methods on the left.
+    axes.set(xlim=(low - 0.45 * k, high + 0.45 * k), ylim=(half + top, -1.8))
+    axes.axis("off")
+    axes.plot([low, high], [0, 0], color="black", linewidth=1)
+    for tick in range(1, k + 1):
+        axes.plot([tick, tick], [0, -0.15], color="black", linewidth=1)
+        axes.text(tick, -0.25, str(tick), ha="center", va="bottom", fontsize=9)
+    for i, (name, rank) in enumerate(ranking.ranks.items()):
+        left = i < half
+        y = top + (i if left else k - 1 - i)
+        edge, side = (low - 0.1 * k, "right") if left else (high + 0.1 * k, "left")
+        own: dict[str, Any] = {"color": COLOURS[5] if name == OURS else "black"}
+        axes.plot([rank, rank, edge], [0, y, y], linewidth=0.8, **own)
+        text = f" {TITLES[name]} ({rank:.2f}) "
+        axes.text(edge, y, text, ha=side, va="center", fontsize=9, **own)
+    for i, (first, last) in enumerate(joined):
+        y = 0.35 * (i + 1)
+        ends = [ranks[first] - 0.04, ranks[last] + 0.04]
+        axes.plot(ends, [y, y], color=COLOURS[0], linewidth=4, solid_capstyle="butt")
+    axes.plot([low, low + ranking.critical], [-1.2, -1.2], color=COLOURS[0], linewidth=2)
+    text = f" critical difference {ranking.critical:.2f}"
+    axes.text(low + ranking.critical, -1.2, text, va="center", fontsize=9)
+    return figure

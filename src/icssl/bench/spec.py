@@ -1,0 +1,169 @@
+"""``Scores``: a method on test episodes at one label budget, and the key of its row."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icssl.bench.store import key_of
+from icssl.episodes.sources import DataConfig
+from icssl.evaluation.evaluate import Row, evaluate
+from icssl.evaluation.metrics import interval
+from icssl.evaluation.predictors import ModelMethod, methods_named, needed_truth
+from icssl.methods import BASELINES, Method
+from icssl.model.registry import AnyModel
+from icssl.training.config import TrainConfig
+
+TEST_SEED = 7
+
+
+@runtime_checkable
+class Spec(Protocol):
+    """What one row comes from: models to train, and what to measure with them."""
+
+    @property
+    def trainings(self) -> tuple[TrainConfig, ...]:
+        """The models that it needs, which other specs may need too."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that decides the row."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """A few words for a person who waits."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """All of that, as plain values."""
+        ...
+
+    def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
+        """The measured part of the row, from the trained models."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One method on the test episodes of one source at one label budget.
+
+    Parameters
+    ----------
+    method : str
+        A name of :data:`icssl.evaluation.predictors.METHODS`.
+    data : DataConfig
+        What it is tested on.
+    labels : int or float
+        The budget.
+    trainings : tuple of TrainConfig
+        Of a trained method: one a seed. They are scored one by one and averaged.
+    episodes, tuning : int
+        Test episodes, and training episodes on which a classical method is tuned.
+    seed : int
+        Of both.
+    """
+
+    method: str
+    data: DataConfig
+    labels: float
+    trainings: tuple[TrainConfig, ...] = ()
+    episodes: int = 500
+    tuning: int = 200
+    seed: int = TEST_SEED
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of the whole spec."""
+        return key_of(self.describe())
+
+    @property
+    def title(self) -> str:
+        """Method, source and budget."""
+        return f"{self.method}, {'+'.join(self.data.sources)}, {self.labels} labels"
+
+    def describe(self) -> dict[str, Any]:
+        """The spec as plain values. A trained method is not tuned, a classical one is."""
+        values = {
+            "kind": "scores",
+            "method": self.method,
+            "data": asdict(self.data),
+            "labels": self.labels,
+            "trainings": trainings_values(self.trainings),
+            "episodes": self.episodes,
+            "seed": self.seed,
+        }
+        if self.trainings:
+            return values
+        # A classical method by its settings too: with other ones it is another method.
+        return {
+            **values,
+            "tuning": self.tuning,
+            "settings": repr(BASELINES.get(self.method)),
+        }
+
+    def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
+        """Metrics with intervals, the accuracy of every seed and of every episode."""
+        methods: list[Method] = [ModelMethod(model.to(device)) for model in models]
+        methods = methods or methods_named(self.method, self.data)
+        named = {str(i): method for i, method in enumerate(methods)}
+        rows = evaluate(
+            named,
+            needed_truth(named, self.data),
+            [self.labels],
+            episodes=self.episodes,
+            tuning=1 if models else self.tuning,  # nothing of a model is tuned
+            seed=self.seed,
+            device=device if models else "cpu",
+        )
+        return summary_of(rows)
+
+
+def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """Rows of one method's seeds as one: averaged episode by episode."""
+    metrics = {}
+    for name in rows[0].values:
+        each = torch.stack([row.values[name].double().cpu() for row in rows]).mean(dim=0)
+        estimate = interval(each)
+        metrics[name] = {"mean": estimate.mean, "half_width": estimate.half_width}
+    errors = [row.metrics["expected_calibration_error"].mean for row in rows]
+    metrics["expected_calibration_error"] = {"mean": sum(errors) / len(errors)}
+    accuracies = torch.stack([row.accuracies.double().cpu() for row in rows])
+    return {
+        "metrics": _rounded(metrics),
+        "seeds": [round(value, 5) for value in accuracies.mean(dim=1).tolist()],
+        "accuracies": [round(value, 4) for value in accuracies.mean(dim=0).tolist()],
+        "majority_rate": round(rows[0].majority_rate, 5),
+        "settings": rows[0].settings,
+    }
+
+
+def accuracies_of(row: dict[str, Any]) -> Float[Tensor, " episodes"]:
+    """The accuracy of every test episode, for paired comparisons."""
+    return torch.tensor(row["accuracies"], dtype=torch.float64)
+
+
+@cache
+def training_values(config: TrainConfig) -> dict[str, Any]:
+    """A training run as plain values; one object for each, since many specs share it."""
+    return config.to_dict()
+
+
+def trainings_values(configs: Sequence[TrainConfig]) -> list[dict[str, Any]]:
+    """Runs as plain values; those that differ in the seed alone once, with their seeds."""
+    seeds: dict[TrainConfig, list[int]] = {}
+    for config in configs:
+        seeds.setdefault(replace(config, seed=0), []).append(config.seed)
+    return [{**training_values(c), "seed": listed} for c, listed in seeds.items()]
+
+
+def _rounded(metrics: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    return {
+        name: {part: round(value, 5) for part, value in parts.items()}
+        for name, parts in metrics.items()
+    }

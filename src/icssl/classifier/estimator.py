@@ -1,0 +1,412 @@
+"""``ICSSLClassifier``: label a table from few labels, with weights inside the package."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from operator import index
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from scipy import sparse
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import Tags
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    check_non_negative,
+    validate_data,
+)
+from torch import Tensor
+
+from icssl._util.errors import check_at_least, check_choice
+from icssl.classifier.fitted import (
+    Explanation,
+    Prediction,
+    Reading,
+    joined,
+    worth_labelling,
+)
+from icssl.classifier.graphs import NEIGHBOURS, blocks
+from icssl.classifier.plan import (
+    BACKENDS,
+    MODELS,
+    Backend,
+    Size,
+    check_explanation,
+    check_model,
+    choose_backend,
+    choose_for_graph,
+    comparable_weights,
+    device_for,
+    dtype_for,
+    is_file,
+    prior_for,
+    symmetric_weights,
+    views_for,
+    weight_exponent,
+    without_diagonal,
+)
+from icssl.classifier.sparse import KEPT, SparseGraph
+from icssl.classifier.weights import load_context_model, released_model
+from icssl.tables import ColumnEncoder, Order, read_targets, warn_of_conflicts
+from icssl.tables.cells import plain_table
+from icssl.tables.chunks import chunks
+
+METRICS = ("columns", "precomputed")
+_COMPONENTS = 8  # of the embedding
+
+
+class ICSSLClassifier(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Label rows from few labels and all rows, in one forward pass of a pretrained model.
+
+    ``fit`` trains nothing: it reads the table as a context. Rows without a label count as
+    much as those with one for how the table is represented: several views of its columns,
+    a graph of its rows in each, and the graph's eigenmap. A gate that was trained on
+    synthetic tables weighs the kernels these give, and the head descends on the labels in
+    their mixture. Nothing is drawn: equal data give equal results.
+
+    Parameters
+    ----------
+    model : str, default "auto"
+        "all views", the strongest; "one view", a fifth of the work; "auto", the first for
+        tables that are not too large: on a CPU up to 200,000 rows, of more than 41 columns
+        up to 8,388,608 cells and at least 2,000 rows, with a "dense" or "exact" backend up
+        to 4,096 rows; on a GPU up to 50,000 rows. Or a file of weights that
+        ``icssl pretrain`` made, with views as for "auto".
+    class_prior : array of shape (n_classes,), "uniform" or None
+        How frequent the classes are, in the order of ``classes_``. By default as they are
+        among the labels, plus one each.
+    metric : {"columns", "precomputed"}
+        Whether ``X`` is a table, or an affinity or neighbour graph: weights between rows,
+        dense or sparse, and for ``predict`` those of new rows to the rows of ``fit``.
+    backend : {"auto", "dense", "exact", "sparse"}
+        How the graph of the rows is held: all weights of it; none, though all take part;
+        those of each row to its nearest neighbours. By default what suits the number of
+        rows and the device and fits the memory. A table that does not fit is refused.
+    n_neighbors : int, default 32
+        That a row keeps weights to with the sparse backend, at least 12.
+    device : str, default "auto"
+        "cpu" or "cuda"; "auto" is a GPU from 2,000 rows on, where there is one.
+    verbose : bool, default False
+        Whether a bar shows how many of many new rows are predicted.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    transduction_ : ndarray of shape (n_rows,)
+        The label of every row: the given one, else the likeliest.
+    label_distributions_ : ndarray of shape (n_rows, n_classes)
+        Probabilities; of a row with a label, one for it.
+    embedding_ : ndarray of shape (n_rows, n_components)
+        Eigenmap of the rows' graph: rows near each other belong together.
+    reach_ : ndarray of shape (n_rows,)
+        From 0 to 1: how likely 16 steps of a walk on the rows' graph lead from a row to
+        the likeliest labelled one, where 1 is as likely as from anywhere, or more. A row
+        far from all others has 0 and the class prior; one at the far
+        end of a long cluster can have little, and its cluster still tells its class; one
+        that is torn between classes has a high reach.
+    class_prior_ : ndarray of shape (n_classes,)
+    model_name_, backend_ : str
+        What was used.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, truth = load_iris(return_X_y=True)
+    >>> y = [-1] * 150
+    >>> y[10], y[70], y[120] = 0, 1, 2
+    >>> classifier = ICSSLClassifier().fit(X, y)
+    >>> bool((classifier.transduction_ == truth).mean() > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        model: Any = "auto",
+        *,
+        class_prior: Any = None,
+        metric: Any = "columns",
+        backend: Any = "auto",
+        n_neighbors: Any = KEPT,
+        device: Any = "auto",
+        verbose: Any = False,
+    ) -> None:
+        self.model = model
+        self.class_prior = class_prior
+        self.metric = metric
+        self.backend = backend
+        self.n_neighbors = n_neighbors
+        self.device = device
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        columns = self.metric == "columns"
+        tags.input_tags.allow_nan = columns
+        tags.input_tags.string = columns
+        tags.input_tags.categorical = columns
+        return tags
+
+    def fit(self, X: Any, y: Any) -> "ICSSLClassifier":
+        """Read a table and the labels of some rows.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_rows, n_columns)
+            Numbers, booleans, times, texts and categories; cells may be missing, and
+            those that are masked are.
+        y : array of shape (n_rows,)
+            Whole numbers, texts or booleans; -1, None, NaN, ``pd.NA`` or masked for no
+            label. Whole numbers have at most 64 bits.
+        """
+        check_model(self.model)
+        check_choice("metric", self.metric, METRICS)
+        check_choice("backend", self.backend, ["auto", *BACKENDS])
+        check_at_least("n_neighbors", index(self.n_neighbors), NEIGHBOURS)
+        self._refuse_what_cannot_fit(X)
+        rows = self._read_rows(X, reset=True)
+        if hasattr(y, "__len__") and getattr(y, "shape", True):
+            check_consistent_length(rows, y)  # before its classes, which may be cut off
+        self.classes_, codes = read_targets(y)
+        check_consistent_length(rows, codes)
+        if rows.shape[0] < 2:
+            raise ValueError(
+                f"At least 2 rows are needed, got n_samples = {rows.shape[0]}."
+            )
+        self.class_prior_ = prior_for(self.class_prior, codes, len(self.classes_))
+        if self.metric == "columns":
+            warn_of_conflicts(rows, codes)
+        self._reading = self._read_context(rows, codes)
+        known = codes >= 0
+        self._labelled_rows = np.flatnonzero(known)
+        own = self._own()
+        self.label_distributions_ = self._probabilities(own)
+        self.label_distributions_[known] = np.eye(len(self.classes_))[codes[known]]
+        self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
+        self.reach_ = _reach(own)
+        functions = self._reading.kernels.around[0].own.functions
+        self.embedding_ = self._embedded(functions[:, self._order.back])
+        self._n_features_out = self.embedding_.shape[1]
+        return self
+
+    def predict(self, X: Any) -> ndarray:
+        """The likeliest class of new rows, each by itself."""
+        best = [self._probabilities(one).argmax(axis=1) for one in self._predictions(X)]
+        return self.classes_[np.concatenate(best)]
+
+    def predict_proba(self, X: Any) -> Float[ndarray, "rows classes"]:
+        """Probabilities of the classes for new rows, each by itself."""
+        return np.concatenate([self._probabilities(one) for one in self._predictions(X)])
+
+    def predict_reach(self, X: Any) -> Float[ndarray, " rows"]:
+        """How much labelled evidence reached new rows, as ``reach_`` says of the fitted."""
+        return np.concatenate([_reach(one) for one in self._predictions(X)])
+
+    def predict_proba_and_reach(
+        self, X: Any
+    ) -> tuple[Float[ndarray, "rows classes"], Float[ndarray, " rows"]]:
+        """Both at once, in the time of one."""
+        pairs = ((self._probabilities(one), _reach(one)) for one in self._predictions(X))
+        probabilities, reach = zip(*pairs, strict=True)
+        return np.concatenate(probabilities), np.concatenate(reach)
+
+    def explain(self, X: Any = None) -> Explanation:
+        """What each labelled row contributes to the logits of rows, exactly.
+
+        Parameters
+        ----------
+        X : table, optional
+            New rows; by default those of ``fit``.
+        """
+        check_is_fitted(self)
+        count = len(self.reach_) if X is None else _count(X)
+        labelled, device = len(self._labelled_rows), self._reading.coefficients.device
+        check_explanation(count, labelled, len(self.classes_), str(device))
+        pieces = [self._own(parts=True)] if X is None else self._predictions(X, parts=True)
+        found = joined(list(pieces))
+        assert found.parts is not None
+        parts = found.parts[0].double().cpu().numpy()
+        base = found.bias[0].double().cpu().numpy() + np.log(self.class_prior_)
+        return Explanation(parts, base)
+
+    def suggest(self, k: int = 10) -> ndarray:
+        """Rows without a label worth labelling next, the best first.
+
+        Uncertain rows, or such that little evidence reached, far from each other in the
+        embedding.
+        """
+        check_is_fitted(self)
+        unlabelled = np.setdiff1d(np.arange(len(self.reach_)), self._labelled_rows)
+        if not 1 <= index(k) <= len(unlabelled):
+            raise ValueError(
+                f"k must be from 1 to {len(unlabelled)}, the rows without a label, got {k}."
+            )
+        p, reach = self.label_distributions_[unlabelled], self.reach_[unlabelled]
+        return unlabelled[worth_labelling(p, reach, self.embedding_[unlabelled], k)]
+
+    def transform(self, X: Any) -> Float[ndarray, "rows components"]:
+        """New rows in the embedding, each by itself: among their neighbours of ``fit``."""
+        check_is_fitted(self)
+        kernels = self._reading.kernels
+        with torch.no_grad():
+            found = [
+                self._embedded(kernels.place(x[:, part])[0].functions)
+                for x in self._new_rows(X)
+                for part in blocks(x.shape[1], kernels.around[0].at_once)
+            ]
+        return np.concatenate(found)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_reading")
+
+    def _read_rows(
+        self, X: Any, *, reset: bool
+    ) -> Float[ndarray, "rows columns"] | sparse.csr_matrix:
+        if self.metric == "precomputed":
+            return self._read_weights(plain_table(X), reset)
+        if not reset:
+            return self._encoder.transform(X)
+        self._encoder: ColumnEncoder = ColumnEncoder().fit(X)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self._encoder, name):
+                setattr(self, name, getattr(self._encoder, name))
+            elif hasattr(self, name):
+                delattr(self, name)  # of an earlier fit
+        return self._encoder.transform(X)
+
+    def _read_weights(self, X: Any, reset: bool) -> Any:
+        """Weights as an array, or as a sparse matrix where the backend is sparse."""
+        w = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=reset)
+        check_non_negative(w, "ICSSLClassifier with metric='precomputed'")
+        if not reset:
+            w = w.toarray() if sparse.issparse(w) else w
+            return comparable_weights(w, self._weight_exponent)
+        if w.shape[0] != w.shape[1]:
+            raise ValueError(
+                "With metric='precomputed', X must have a column for every row, got shape "
+                f"{w.shape}."
+            )
+        w = without_diagonal(w)
+        self._weight_exponent: int = weight_exponent(w)
+        w = comparable_weights(w, self._weight_exponent)
+        stored = w.nnz if sparse.issparse(w) else None
+        n = w.shape[0]
+        device = device_for(self.device, n)
+        self.backend_ = choose_for_graph(self.backend, n, stored, device)
+        if self.backend_ == "sparse":
+            return sparse.csr_matrix(w)  # which its graph makes symmetric
+        return symmetric_weights(w)
+
+    def _read_context(self, rows: Any, codes: ndarray) -> Reading:
+        n, d = rows.shape
+        device = device_for(self.device, n)
+        self._dtype = dtype_for(n, device)
+        own = load_context_model(Path(self.model)) if is_file(self.model) else None
+        model = deepcopy(own or released_model()).to(device, self._dtype)
+        given = self.metric == "precomputed"
+        self._order = (Order.as_given if given else Order.of_cells)(rows, codes)
+        y = torch.as_tensor(self._order.sort_codes(codes), device=device)[None]
+        known, c = y >= 0, len(self.classes_)
+        with torch.no_grad():
+            if given:
+                read_as = "given graph"
+                reading = model.read_graph(self._graph(rows, device), y, known, c)
+            else:
+                backend, read_as = self._chosen(n, d, device, int(known.sum()), c)
+                self.backend_ = backend.name
+                rows = rows[np.ix_(self._order.rows, self._order.columns)]
+                x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
+                reading = model.read(x, y, known, c, MODELS[read_as], backend)
+        named = is_file(self.model)
+        self.model_name_ = f"{self.model}, {read_as}" if named else read_as
+        return reading
+
+    def _chosen(
+        self, n: int, d: int, device: str, labelled: int, classes: int
+    ) -> tuple[Backend, str]:
+        """How the graph of a table is held, and the name of its views."""
+        views = views_for(self.model, self.backend, n, d, device)
+        each = dtype_for(n, device).itemsize
+        size = Size(n, d, len(MODELS[views]), labelled, classes, each)
+        return choose_backend(self.backend, self.n_neighbors, size, device), views
+
+    def _graph(self, w: Any, device: str) -> Tensor | SparseGraph:
+        if sparse.issparse(w):
+            return SparseGraph(w, torch.empty(0, device=device, dtype=self._dtype))
+        return torch.as_tensor(w, device=device, dtype=self._dtype)[None]
+
+    def _refuse_what_cannot_fit(self, X: Any) -> None:
+        """Before a copy of the table is made; its labels are not known yet."""
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        if self.metric != "columns" or sparse.issparse(X) or len(shape) != 2:
+            return
+        n, d = shape
+        self._chosen(n, d, device_for(self.device, n), labelled=1, classes=2)
+
+    def _new_rows(self, X: Any) -> Iterator[Float[Tensor, "1 r d"]]:
+        """As the model reads them, some at a time."""
+        device = self._reading.coefficients.device
+        for part, table in chunks(X, show="predicting" if self.verbose else None):
+            try:
+                rows = self._read_rows(table, reset=False)
+            except ValueError as error:
+                if not part.start:
+                    raise
+                raise ValueError(f"from row {part.start:,} on: {error}") from error
+            if self.metric == "columns":
+                rows = rows[:, self._order.columns]
+            yield torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
+
+    def _predictions(self, X: Any, *, parts: bool = False) -> Iterator[Prediction]:
+        """Of new rows, some at a time."""
+        check_is_fitted(self)
+        for x in self._new_rows(X):
+            with torch.no_grad():
+                found = self._reading.new(x, parts=parts)
+            yield found.reorder(self._order.back_classes, self._labelled_places())
+
+    def _own(self, *, parts: bool = False) -> Prediction:
+        with torch.no_grad():
+            found = self._reading.own(parts=parts)
+        places, back = self._labelled_places(), self._order.back
+        return found.reorder(self._order.back_classes, places, back)
+
+    def _labelled_places(self) -> ndarray:
+        """Where each labelled row stands among those that were read."""
+        return np.argsort(np.argsort(self._order.back[self._labelled_rows]))
+
+    def _probabilities(self, found: Prediction) -> ndarray:
+        logits = found.logits[0].double().cpu()
+        logits = logits + torch.as_tensor(self.class_prior_).log()
+        return logits.softmax(dim=-1).numpy()
+
+    def _embedded(self, functions: Tensor) -> ndarray:
+        # The first function is constant. Later ones matter less, by how fast they decay.
+        eigenmap = self._reading.kernels.around[0].eigenmap
+        features = eigenmap.at_time(functions, 2.0)[0, :, 1 : _COMPONENTS + 1]
+        return features.double().cpu().numpy()
+
+
+def _reach(found: Prediction) -> Float[ndarray, " rows"]:
+    return found.reach[0].double().cpu().numpy()
+
+
+def _count(X: Any) -> int:
+    return X.shape[0] if hasattr(X, "shape") else len(X)

@@ -1,0 +1,1 @@
+"""How the released weights are trained: synthetic tables, the loop, several processes."""

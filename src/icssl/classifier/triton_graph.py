@@ -1,0 +1,246 @@
+"""The graph of very many rows on a GPU, by two Triton kernels: no weight leaves the chip.
+
+The logarithm of a weight is bilinear (:mod:`icssl.classifier.exact`): a tile of them is a
+product of matrices, in three parts that together have float32's digits. Weights and what
+they multiply are in two parts of float16 again, the same in both directions, so that the
+graph stays symmetric and its degrees are its own. The twin is
+:class:`icssl.classifier.graphs.Graph`.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+from icssl.classifier.exact import bilinear
+from icssl.classifier.graphs import NEIGHBOURS, SHARPNESS, Scale, WeightedGraph, scale_from
+
+_READERS, _OTHERS, _COLUMNS = 128, 64, 64
+_WARPS, _STAGES = 4, 3
+_ADDED = 2**12  # others whose sum the tensor cores make
+_RAISED = 10.0  # exponent of two that weights are raised by: the largest is then 56,000
+_GROUP = 32  # rows of which each row knows the nearest alone
+_LIGHT = 32  # numbers of a row, up to which a processor has room for several groups
+_FOUND = 2**28  # nearest of a group, at once
+_BASE_TWO = math.log2(math.e)
+
+
+class TritonGraph(WeightedGraph):
+    """The weights of rows by their distances, made anew in every pass."""
+
+    def __init__(self, rows: Float[Tensor, "b n p"], scale: Scale) -> None:
+        query, key = bilinear(rows, scale)
+        query = _BASE_TWO * query
+        # Of one size, so that neither leaves the range of float16.
+        even = (query.abs().max() / key.abs().max()).sqrt()
+        self._parts = (*_halves(_filled(query / even)), *_halves(_filled(key * even)))
+        self.degrees = self._degrees(rows)
+
+    def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """So many columns at once."""
+        return torch.cat([self._some(part) for part in x.split(_COLUMNS, dim=-1)], dim=-1)
+
+    def _some(self, x: Tensor) -> Tensor:
+        b, n, k = x.shape
+        rows, width = self._parts[0].shape[1:]
+        largest = x.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+        columns = _COLUMNS
+        value = pad(x / largest, (0, columns - k, 0, rows - n))
+        result = x.new_empty(b, rows, columns)
+        _times_kernel[(rows // _READERS, b)](
+            *self._parts,
+            *_halves(value),
+            result,
+            rows,
+            SHARPNESS * _BASE_TWO,
+            _RAISED,
+            width,
+            columns,
+            _READERS,
+            _OTHERS,
+            _ADDED,
+            num_warps=_WARPS,
+            num_stages=_STAGES,
+        )
+        return result[:, :n, :k] * (largest / 2**_RAISED)
+
+
+def scale_on_gpu(rows: Float[Tensor, "b n p"]) -> Scale:
+    """Of rows among themselves, without their distances.
+
+    Rows are put into groups by chance, and each row finds the nearest of every group. The
+    nearest of all is exact; so is the twelfth, unless two of the twelve are in one group.
+    """
+    b, n, _ = rows.shape
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(n, generator=generator).to(rows.device)
+    mixed = rows[:, order]
+    size = mixed.square().sum(-1, keepdim=True)
+    one = torch.ones_like(size)
+    query = _filled(torch.cat([-2 * mixed, size, one], dim=-1))
+    key = _filled(torch.cat([mixed, one, size], dim=-1))
+    total, width = query.shape[1:]
+    groups = total // _GROUP
+    count = min(NEIGHBOURS, groups)
+    together = 4 if width <= _LIGHT else 1
+    nearest = rows.new_empty(b, n, count)
+    step = max(1, _FOUND // (b * groups) // _READERS) * _READERS
+    for start in range(0, n, step):
+        stop = min(start + step, total)
+        found = rows.new_empty(b, stop - start, groups)
+        grid = ((stop - start) // _READERS, b)
+        _nearest_kernel[grid](
+            query, key, found, start, n, total, groups, width, _READERS, _GROUP, together,
+            num_warps=4,
+        )  # fmt: skip
+        part = order[start:stop]
+        kept = found[:, : len(part)].topk(count, dim=-1, largest=False).values
+        nearest[:, part] = kept.clamp(min=0).sort(dim=-1).values
+    return scale_from(nearest)
+
+
+def _halves(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Two float16 tensors, whose sum has the first 22 digits."""
+    first = rows.half()
+    return first, (rows - first).half()
+
+
+def _filled(rows: Tensor) -> Tensor:
+    """Columns and rows of zeros up to what the kernels take."""
+    width = max(16, triton.next_power_of_2(rows.shape[-1]))
+    more = -rows.shape[1] % _READERS
+    return pad(rows, (0, width - rows.shape[-1], 0, more)).contiguous()
+
+
+@triton.jit
+def _tile_times(
+    query,
+    query_rest,
+    key,
+    key_rest,
+    first,
+    second,
+    total,
+    start,
+    here,
+    limit,
+    raised,
+    width: tl.constexpr,
+    columns: tl.constexpr,
+    readers: tl.constexpr,
+    others: tl.constexpr,
+    own: tl.constexpr,
+):
+    """Add what some of the others hold."""
+    j = start + tl.arange(0, others)
+    wide, lanes = tl.arange(0, width), tl.arange(0, columns)
+    there = j[None, :] * width + wide[:, None]
+    theirs = tl.load(key + there)
+    score = tl.dot(query, tl.load(key_rest + there))
+    score = tl.dot(query_rest, theirs, score)
+    score = tl.dot(query, theirs, score)
+    weight = tl.exp2(tl.minimum(score, limit) + raised)
+    if own:  # no row is its own neighbour
+        i = here + tl.arange(0, readers)
+        weight = tl.where(i[:, None] == j[None, :], 0.0, weight)
+    rough = weight.to(tl.float16)
+    rest = (weight - rough).to(tl.float16)
+    what = j[:, None] * columns + lanes[None, :]
+    held = tl.load(first + what)
+    total = tl.dot(rough, held, total)
+    total = tl.dot(rest, held, total)
+    return tl.dot(rough, tl.load(second + what), total)
+
+
+@triton.jit
+def _times_kernel(
+    query,
+    query_rest,
+    key,
+    key_rest,
+    first,
+    second,
+    result,
+    rows,
+    limit,
+    raised,
+    width: tl.constexpr,
+    columns: tl.constexpr,
+    readers: tl.constexpr,
+    others: tl.constexpr,
+    added: tl.constexpr,
+):
+    """Own rows first, without themselves, then all before and all after them.
+
+    Tensor cores cut digits off whenever they add: long sums are made of short ones.
+    """
+    b = tl.program_id(1).to(tl.int64)
+    here = tl.program_id(0) * readers
+    i = here + tl.arange(0, readers)
+    wide, lanes = tl.arange(0, width), tl.arange(0, columns)
+    key += b * rows * width
+    key_rest += b * rows * width
+    first += b * rows * columns
+    second += b * rows * columns
+    place = (b * rows + i)[:, None] * width + wide[None, :]
+    own, own_rest = tl.load(query + place), tl.load(query_rest + place)
+    total = tl.zeros((readers, columns), tl.float32)
+    for start in range(here, here + readers, others):
+        total = _tile_times(
+            own, own_rest, key, key_rest, first, second, total, start, here, limit, raised,
+            width, columns, readers, others, True,
+        )  # fmt: skip
+    for begin in range(0, here, added):
+        part = tl.zeros((readers, columns), tl.float32)
+        for start in range(begin, tl.minimum(begin + added, here), others):
+            part = _tile_times(
+                own, own_rest, key, key_rest, first, second, part, start, here, limit,
+                raised, width, columns, readers, others, False,
+            )  # fmt: skip
+        total += part
+    for begin in range(here + readers, rows, added):
+        part = tl.zeros((readers, columns), tl.float32)
+        for start in range(begin, tl.minimum(begin + added, rows), others):
+            part = _tile_times(
+                own, own_rest, key, key_rest, first, second, part, start, here, limit,
+                raised, width, columns, readers, others, False,
+            )  # fmt: skip
+        total += part
+    tl.store(result + (b * rows + i)[:, None] * columns + lanes[None, :], total)
+
+
+@triton.jit
+def _nearest_kernel(
+    query,
+    key,
+    found,
+    start,
+    n,
+    rows,
+    groups,
+    width: tl.constexpr,
+    tile: tl.constexpr,
+    group: tl.constexpr,
+    together: tl.constexpr,
+):
+    """Squared distances to the nearest of every group, so many groups at once."""
+    b = tl.program_id(1).to(tl.int64)
+    here = tl.program_id(0) * tile + tl.arange(0, tile)
+    i = start + here
+    wide = tl.arange(0, width)
+    query += b * rows * width
+    key += b * rows * width
+    # Of the rows that are looked at now, which are numbered from zero where they end up.
+    found += (b * tl.num_programs(0) * tile + here) * groups
+    own = tl.load(query + i[:, None] * width + wide[None, :])
+    for g in range(0, groups, together):
+        j = g * group + tl.arange(0, group * together)
+        others = tl.load(key + j[None, :] * width + wide[:, None])
+        apart = tl.dot(own, others, input_precision="tf32x3")
+        apart = tl.where((i[:, None] == j[None, :]) | (j >= n)[None, :], 3e38, apart)
+        least = tl.min(tl.reshape(apart, (tile, together, group)), axis=2)
+        tl.store(found[:, None] + g + tl.arange(0, together)[None, :], least)

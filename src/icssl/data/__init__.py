@@ -1,1 +1,0 @@
-"""Episodes: a spec and a generator in, an :class:`icssl.episode.Episode` out."""

@@ -1,0 +1,1 @@
+"""Episodes: a spec and a generator in, an :class:`icssl.episodes.episode.Episode` out."""

@@ -1,0 +1,40 @@
+"""The five manifolds of the paper, and products of them."""
+
+from icssl._util.errors import check_choice
+from icssl.episodes.manifolds.base import MEASURES, Manifold
+from icssl.episodes.manifolds.surfaces import (
+    Cone,
+    Cylinder,
+    Product,
+    Sphere,
+    SwissRoll,
+    Torus,
+)
+
+MANIFOLDS: dict[str, type[Manifold]] = {
+    "sphere": Sphere,
+    "cylinder": Cylinder,
+    "cone": Cone,
+    "swiss_roll": SwissRoll,
+    "torus": Torus,
+}
+
+
+def manifold_named(name: str) -> Manifold:
+    """The manifold of that name, with its default sizes."""
+    check_choice("manifold", name, MANIFOLDS)
+    return MANIFOLDS[name]()
+
+
+__all__ = [
+    "MANIFOLDS",
+    "MEASURES",
+    "Cone",
+    "Cylinder",
+    "Manifold",
+    "Product",
+    "Sphere",
+    "SwissRoll",
+    "Torus",
+    "manifold_named",
+]

@@ -1,0 +1,254 @@
+"""Episodes without end, and finite sets of them."""
+
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Generator
+
+from icssl._util.errors import DamagedFileError
+from icssl._util.files import FileKind, making_sense, read_tensors, write_tensors
+from icssl._util.random import generator_for
+from icssl.episodes.episode import Episode
+from icssl.episodes.labels import choose_labelled
+
+KIND = FileKind("icssl-episodes", "icssl sample")
+
+_CHUNK = 64  # episodes made at once; part of what a seed means
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Whatever episodes can be drawn from: a spec, a mixture, a table of features."""
+
+    def draw(
+        self,
+        b: int,
+        *,
+        generator: Generator,
+        labels: float | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Episode:
+        """``b`` episodes on the generator's device."""
+        ...
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Several sources; each batch comes from one of them, drawn by weight.
+
+    A batch of one source has one shape, so sources may differ in n, d and c.
+    """
+
+    sources: Sequence[Source]
+    weights: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise ValueError("a mixture needs at least one source, got none.")
+        if self.weights is not None:
+            if len(self.weights) != len(self.sources):
+                raise ValueError(
+                    f"a mixture needs a weight a source, got {len(self.weights)} weights "
+                    f"for {len(self.sources)} sources."
+                )
+            if min(self.weights) < 0 or sum(self.weights) <= 0:
+                raise ValueError(f"weights must be >= 0, not all 0, got {self.weights}.")
+
+    def draw(
+        self,
+        b: int,
+        *,
+        generator: Generator,
+        labels: float | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Episode:
+        """``b`` episodes of one source."""
+        weights = torch.tensor(
+            self.weights or [1.0] * len(self.sources), dtype=torch.float64
+        )
+        # The choice is made on the CPU, so that no device is waited for.
+        chooser = torch.Generator().manual_seed(generator.initial_seed())
+        index = int(torch.multinomial(weights, 1, generator=chooser))
+        return self.sources[index].draw(b, generator=generator, labels=labels, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class FiniteSource:
+    """So many episodes drawn once, and again and again given new labels.
+
+    Parameters
+    ----------
+    source : Source
+    size : int
+        Number of different episodes.
+    seed : int
+        Of :func:`make_dataset`.
+    device : str
+        Where the episodes are made and stay.
+    placement : {"random", "covering"}
+        Which points the new labels are given to.
+    """
+
+    source: Source
+    size: int
+    seed: int = 0
+    device: str = "cpu"
+    placement: str = "random"
+
+    @cached_property
+    def episodes(self) -> Episode:
+        """All of them; made when first asked for."""
+        return make_dataset(self.source, self.size, seed=self.seed, device=self.device)
+
+    def draw(
+        self,
+        b: int,
+        *,
+        generator: Generator,
+        labels: float | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Episode:
+        """``b`` of the episodes, drawn with replacement, each with labels drawn anew."""
+        kept = self.episodes
+        device = generator.device
+        index = torch.randint(self.size, (b,), generator=generator, device=device)
+        chosen = kept[index.to(kept.x.device)].to(device, dtype)
+        amount = int(kept.labelled[0].sum()) if labels is None else labels
+        labelled = choose_labelled(
+            chosen.y,
+            amount,
+            self.placement,
+            n_classes=chosen.n_classes,
+            generator=generator,
+        )
+        return chosen.with_labels(labelled)
+
+
+@dataclass(frozen=True)
+class EpisodeStream:
+    """Fresh episodes for ever; batch ``step`` is the same whatever came before.
+
+    Parameters
+    ----------
+    source : Source
+    batch : int
+        Episodes of a step.
+    seed : int
+    name : str
+        Streams of different names, say "train" and "test", share no episodes.
+    device : str
+        Where episodes are made and stay.
+
+    Examples
+    --------
+    >>> from icssl.episodes.synthetic import ManifoldSpec
+    >>> stream = EpisodeStream(ManifoldSpec("torus"), batch=2, seed=0)
+    >>> torch.equal(stream[5].x, stream[5].x)
+    True
+    """
+
+    source: Source
+    batch: int = 64
+    seed: int = 0
+    name: str = "train"
+    device: str = "cpu"
+
+    def at(self, step: int, labels: float | None = None) -> Episode:
+        """The batch of a step, with another number of labels if one is given."""
+        generator = generator_for(self.seed, self.name, step, device=self.device)
+        return self.source.draw(self.batch, generator=generator, labels=labels)
+
+    def __getitem__(self, step: int) -> Episode:
+        return self.at(step)
+
+    def __iter__(self) -> Iterator[Episode]:
+        step = 0
+        while True:
+            yield self.at(step)
+            step += 1
+
+
+def make_dataset(
+    source: Source, size: int, *, seed: int = 0, device: str = "cpu"
+) -> Episode:
+    """A finite set of episodes, as one batch: the paper's "dataset size".
+
+    The first episodes of a larger set are those of a smaller one.
+    """
+    if size < 1:
+        raise ValueError(f"a dataset needs at least one episode, got {size}.")
+    chunks = [
+        source.draw(_CHUNK, generator=generator_for(seed, "dataset", i, device=device))
+        for i in range(-(-size // _CHUNK))
+    ]
+    return Episode.concat(chunks)[:size]
+
+
+def split_dataset(
+    episodes: Episode, *, share: float = 0.9, seed: int = 0
+) -> tuple[Episode, Episode]:
+    """Training and test episodes, 90 to 10 as in the paper, shuffled by seed."""
+    count = round(share * len(episodes))
+    if not 0 < count < len(episodes):
+        raise ValueError(
+            f"cannot split {len(episodes)} episode(s) into {share:.0%} and the rest."
+        )
+    order = torch.randperm(len(episodes), generator=generator_for(seed, "split"))
+    order = order.to(episodes.x.device)
+    return episodes[order[:count]], episodes[order[count:]]
+
+
+def cached_dataset(source: Source, size: int, path: Path, *, seed: int = 0) -> Episode:
+    """:func:`make_dataset`, kept in a file and read back when it is the same one.
+
+    The file is moved to its place when it is whole, and says what it holds: one that is
+    damaged, which a warning says, or was made from another source, size or seed, is made
+    anew.
+    """
+    wanted = {"source": describe(source), "size": size, "seed": seed}
+    try:
+        episodes, made_from = load_episodes(path)
+        # Through JSON and back, as the file has been: tuples are lists there.
+        if made_from == json.loads(json.dumps(wanted)):
+            return episodes
+    except FileNotFoundError:
+        pass
+    except DamagedFileError as error:
+        warnings.warn(f"{error} Making it again.", RuntimeWarning, stacklevel=2)
+    episodes = make_dataset(source, size, seed=seed)
+    save_episodes(episodes, path, made_from=wanted)
+    return episodes
+
+
+def save_episodes(episodes: Episode, path: Path, *, made_from: Any = None) -> None:
+    """Write episodes as safetensors, with what they were made from. All or nothing."""
+    about = {"made_from": made_from, "n_classes": episodes.n_classes}
+    write_tensors(path, episodes.tensors(), KIND, about)
+
+
+def load_episodes(path: Path) -> tuple[Episode, Any]:
+    """Episodes of a file, checked, and what they were made from."""
+    tensors, about = read_tensors(path, KIND)
+    with making_sense(path, KIND):
+        return Episode(**tensors, n_classes=about["n_classes"]), about["made_from"]
+
+
+def describe(source: Any) -> Any:
+    """What a source is, as JSON: the name of its class and its fields."""
+    if is_dataclass(source) and not isinstance(source, type):
+        values = {field.name: getattr(source, field.name) for field in fields(source)}
+        return {
+            "kind": type(source).__name__,
+            **{k: describe(v) for k, v in values.items()},
+        }
+    if isinstance(source, (list, tuple)):
+        return [describe(value) for value in source]
+    if isinstance(source, Path):
+        return str(source)
+    return source

@@ -1,0 +1,241 @@
+"""Episodes drawn from manifolds: the paper's synthetic data."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+
+from icssl._util.errors import check_at_least, check_choice
+from icssl.episodes.episode import Episode
+from icssl.episodes.ground_truth import ground_truth
+from icssl.episodes.labels import (
+    PLACEMENTS,
+    ball_labels,
+    choose_labelled,
+    label_count,
+    lower_half,
+    nearest_centre_labels,
+)
+from icssl.episodes.manifolds import (
+    MANIFOLDS,
+    MEASURES,
+    Cone,
+    Manifold,
+    Product,
+    manifold_named,
+)
+from icssl.episodes.manifolds.base import (
+    ROTATIONS,
+    random_rotations,
+    random_scales,
+    random_shifts,
+)
+
+THRESHOLDS = ("median", "published")
+FACTOR_DISTANCES = ("unscaled", "scaled")
+
+
+@dataclass(frozen=True)
+class ManifoldSpec:
+    """What an episode of points on a manifold is drawn from.
+
+    Parameters
+    ----------
+    source : str
+        A manifold of ``icssl.episodes.manifolds.MANIFOLDS``, or ``"product"``.
+    n : int
+        Points of an episode.
+    labels : int or float
+        How many points are labelled, or which fraction.
+    placement : {"random", "covering"}
+        Which points are labelled; ``"covering"`` shows every class at least once.
+    threshold : {"median", "published"} or float
+        Radius of the ball around a point of the context that is class 1. ``"median"``
+        puts half of the points inside. The Swiss roll's classes are its two halves by t
+        under both names, as published.
+    n_classes : int
+        With more than two, classes are the points nearest to each of as many centres.
+    measure : {"chart", "area"}
+        Whether points are uniform in the chart, or on the manifold.
+    rotation : {"planar", "full", "none"}
+    scale : tuple of float
+        Bounds of the isotropic scale factor.
+    shift : float
+        Largest planar translation of each coordinate.
+    half_angle : float or "random"
+        Of the cone; ``"random"`` draws one in (0, pi / 2) for each episode.
+    factors : tuple of str
+        Of the product, each scaled and rotated on its own and put in a random order.
+    factor_distance : {"unscaled", "scaled"}
+        Whether the product's distance is that of its factors before or after scaling.
+    eigenvectors, neighbours : int
+        Compute the ground truth: so many bottom eigenvectors of the graph of so many
+        nearest neighbours. With 0 eigenvectors, none.
+    distances : bool
+        Keep the matrix of geodesic distances, which the Bayes ceiling needs.
+    """
+
+    source: str = "sphere"
+    n: int = 100
+    labels: float = 10
+    placement: str = "random"
+    threshold: str | float = "median"
+    n_classes: int = 2
+    measure: str = "chart"
+    rotation: str = "planar"
+    scale: tuple[float, float] = (0.02, 0.10)
+    shift: float = 1.0
+    half_angle: str | float = torch.pi / 6
+    factors: tuple[str, ...] = tuple(MANIFOLDS)
+    factor_distance: str = "unscaled"
+    eigenvectors: int = 0
+    neighbours: int = 6
+    distances: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("source", self.source, [*MANIFOLDS, "product"])
+        check_choice("placement", self.placement, PLACEMENTS)
+        check_choice("measure", self.measure, MEASURES)
+        check_choice("rotation", self.rotation, ROTATIONS)
+        check_choice("factor_distance", self.factor_distance, FACTOR_DISTANCES)
+        for factor in self.factors:
+            check_choice("factor", factor, MANIFOLDS)
+        check_at_least("n", self.n, 2)
+        check_at_least("n_classes", self.n_classes, 2)
+        if self.n < self.n_classes:
+            raise ValueError(f"n = {self.n} points cannot have {self.n_classes} classes.")
+        label_count(self.labels, self.n)
+        if isinstance(self.threshold, str):
+            check_choice("threshold", self.threshold, THRESHOLDS)
+            if self.threshold == "published" and self.source == "product":
+                raise ValueError("the paper gives no radius for products: set one.")
+        elif not self.threshold > 0:
+            raise ValueError(f"threshold must be a positive radius, got {self.threshold}.")
+        if not (len(self.scale) == 2 and 0 < self.scale[0] <= self.scale[1]):
+            raise ValueError(
+                f"scale must be (low, high), 0 < low <= high, got {self.scale}."
+            )
+        if isinstance(self.half_angle, str):
+            check_choice("half_angle", self.half_angle, ["random"])
+        else:
+            Cone(self.half_angle)
+
+    @property
+    def d(self) -> int:
+        """Coordinates of a point."""
+        return 3 * len(self.factors) if self.source == "product" else 3
+
+    def draw(
+        self,
+        b: int,
+        *,
+        generator: Generator,
+        labels: float | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Episode:
+        """``b`` episodes on the generator's device; ``labels`` overrides the spec's."""
+        manifold = _manifold(self, b, generator, dtype)
+        u = manifold.draw(b, self.n, generator=generator, measure=self.measure, dtype=dtype)
+        x, scales = _place(self, manifold, u, generator, dtype)
+        y = _classes(self, manifold, u, scales, generator)
+        labelled = choose_labelled(
+            y,
+            self.labels if labels is None else labels,
+            self.placement,
+            n_classes=self.n_classes,
+            generator=generator,
+        )
+        laplacian = features = distances = None
+        if self.eigenvectors:
+            laplacian, features = ground_truth(x, self.eigenvectors, self.neighbours)
+        if self.distances:
+            distances = _distance(self, manifold, u[:, :, None], u[:, None], scales)
+        return Episode.unchecked(
+            x=x,
+            y=y,
+            labelled=labelled,
+            n_classes=self.n_classes,
+            laplacian=laplacian,
+            features=features,
+            distances=distances,
+        )
+
+
+def _manifold(
+    spec: ManifoldSpec, b: int, generator: Generator, dtype: torch.dtype
+) -> Manifold:
+    half_angle: float | Tensor
+    if isinstance(spec.half_angle, str):
+        share = torch.rand(b, 1, generator=generator, device=generator.device, dtype=dtype)
+        # Away from the needle and the disc, whose charts degenerate.
+        half_angle = torch.pi / 2 * (0.02 + 0.96 * share)
+    else:
+        half_angle = spec.half_angle
+
+    def build(name: str) -> Manifold:
+        return Cone(half_angle) if name == "cone" else manifold_named(name)
+
+    if spec.source == "product":
+        return Product([build(name) for name in spec.factors])
+    return build(spec.source)
+
+
+def _place(
+    spec: ManifoldSpec,
+    manifold: Manifold,
+    u: Float[Tensor, "b n m"],
+    generator: Generator,
+    dtype: torch.dtype,
+) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b factors"]]:
+    """Points in space after each factor was scaled, turned and moved, and the scales."""
+    b, n = u.shape[:2]
+    factors = manifold.embed(u).unflatten(-1, (-1, 3)).transpose(1, 2)  # (b, factors, n, 3)
+    shape = factors.shape[:2]
+    drawn: dict[str, Any] = {"generator": generator, "dtype": dtype}
+    scales = random_scales(*shape, low=spec.scale[0], high=spec.scale[1], **drawn)
+    turned = factors @ random_rotations(*shape, kind=spec.rotation, **drawn)
+    moved = scales[..., None, None] * turned
+    moved = moved + random_shifts(*shape, size=spec.shift, **drawn)[..., None, :]
+    if shape[1] > 1:
+        order = torch.rand(*shape, generator=generator, device=u.device).argsort(dim=1)
+        moved = moved.gather(1, order[..., None, None].expand_as(moved))
+    return moved.transpose(1, 2).reshape(b, n, -1), scales
+
+
+def _distance(
+    spec: ManifoldSpec, manifold: Manifold, u: Tensor, v: Tensor, scales: Tensor
+) -> Tensor:
+    """Geodesic distance by the spec's reading of a product."""
+    if isinstance(manifold, Product) and spec.factor_distance == "scaled":
+        return manifold.distance(u, v, scales[:, None, None])
+    return manifold.distance(u, v)
+
+
+def _classes(
+    spec: ManifoldSpec,
+    manifold: Manifold,
+    u: Float[Tensor, "b n m"],
+    scales: Tensor,
+    generator: Generator,
+) -> Int[Tensor, "b n"]:
+    b, n, m = u.shape
+    if (
+        spec.n_classes == 2
+        and spec.source == "swiss_roll"
+        and isinstance(spec.threshold, str)
+    ):
+        return lower_half(u[..., 0])
+    count = 1 if spec.n_classes == 2 else spec.n_classes
+    scores = torch.rand(b, n, generator=generator, device=u.device)
+    index = scores.topk(count, dim=1).indices  # different points of the context
+    centres = u.gather(1, index[..., None].expand(-1, -1, m))
+    distance = _distance(spec, manifold, centres[:, :, None], u[:, None], scales)
+    if spec.n_classes > 2:
+        return nearest_centre_labels(distance)
+    if spec.threshold == "median":
+        return lower_half(distance[:, 0])
+    radius = manifold.threshold if spec.threshold == "published" else float(spec.threshold)
+    assert radius is not None  # the Swiss roll, which has none, was dealt with above
+    return ball_labels(distance[:, 0], radius)

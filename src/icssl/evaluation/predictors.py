@@ -1,0 +1,227 @@
+"""Every method by name: classical ones as they are, models trained on the data first."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icssl._util.errors import check_choice
+from icssl._util.random import generator_for
+from icssl.episodes.episode import Episode
+from icssl.episodes.features import FeatureSpec
+from icssl.episodes.manifolds import MANIFOLDS, manifold_named
+from icssl.episodes.sources import DataConfig
+from icssl.evaluation.evaluate import Methods, each_of
+from icssl.methods import BASELINES, TITLES, Method
+from icssl.methods.logistic import EigenvectorRegression
+from icssl.methods.simple import BayesCeiling
+from icssl.model.config import ModelConfig
+from icssl.model.registry import AnyModel, config_from_dict, config_to_dict, load_model
+from icssl.model.transformer import ICSSLTransformer
+from icssl.training.checkpoint import NAME as CHECKPOINT
+from icssl.training.checkpoint import models_of_checkpoint, training_of
+from icssl.training.config import TrainConfig, load_config
+from icssl.training.loop import Progress, train
+
+# Episodes of a forward pass: what fits the cache of a CPU, or what keeps a GPU busy.
+_AT_ONCE = {"cpu": 64, "cuda": 512}
+
+TRAINED: dict[str, str] = {
+    "e2e_icl": "Orig+E2E-ICL",
+    "e2e_wide": "Orig+E2E-ICL, k = 12, 4 steps",
+    "e2e_encoder": "Orig+E2E, encoder head",
+    "eig_icl": "Eig+ICL",
+    "orig_icl": "Orig+ICL",
+    "transformer": "Transformer baseline",
+    "transformer_unscaled": "Transformer baseline, unscaled points",
+    "lap_linear": "Ablation: linear Laplacian",
+    "lap_pe_1layer": "Ablation: one layer a stage",
+    "paper": "Orig+E2E-ICL, unscaled points",
+}
+
+METHODS: dict[str, str] = {**TRAINED, **TITLES}
+"""Names of all methods, and how tables and figures write them."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelMethod:
+    """A trained model as a method: probabilities are the softmax of its logits."""
+
+    model: AnyModel
+
+    @torch.no_grad()
+    def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
+        """Class probabilities of every point."""
+        self.model.check_fits(episode)
+        options = {"backend": "fused"} if isinstance(self.model, ICSSLTransformer) else {}
+        at_once = _AT_ONCE[episode.x.device.type]
+        parts = [
+            self.model(episode[i : i + at_once], **options)
+            for i in range(0, len(episode), at_once)
+        ]
+        return torch.cat(parts).softmax(dim=-1).to(episode.x.dtype)
+
+    def tuned(self, training: Episode) -> "ModelMethod":
+        """Itself: its training is over."""
+        return self
+
+
+def check_request(names: Sequence[str], data: DataConfig, labels: Sequence[float]) -> None:
+    """Raise ``ValueError`` for what cannot be evaluated, before anything is trained."""
+    for name in names:
+        if not files_of(name):
+            check_choice("method", name, METHODS, "a file that ends in .safetensors")
+    for split in ("train", "test"):
+        source = replace(data, split=split, episodes=0).build()
+        for amount in labels:
+            source.draw(1, generator=generator_for(0, "check"), labels=amount)
+    needed_truth({name: BASELINES[name] for name in names if name in BASELINES}, data)
+
+
+def files_of(name: str) -> list[Path]:
+    """The file of this name, or the models of a folder; none for the name of a method."""
+    path = Path(name)
+    if path.is_dir():
+        models = sorted(path.glob("model*.safetensors"))
+        if not models:
+            raise ValueError(
+                f"{path} holds no model.safetensors: give a file of a model, or a folder "
+                "that icssl train wrote."
+            )
+        return models
+    if path.suffix == ".safetensors" and not path.exists():
+        raise ValueError(f"{path} does not exist.")
+    return [path] if path.suffix == ".safetensors" else []
+
+
+def cautions(name: str, data: DataConfig) -> list[str]:
+    """What the scores of a file do not show: training cut short, or on the test's classes.
+
+    Empty for the name of a method.
+    """
+    lines = []
+    table = isinstance(replace(data, split="test", episodes=0).build(), FeatureSpec)
+    for found in map(training_of, files_of(name)):
+        if found is None:
+            continue
+        step, training = found
+        if step < training.steps:
+            lines.append(f"{name} was trained for {step} of {training.steps} steps.")
+        seen = training.data.train_classes
+        same = data.sources[0] in training.data.sources
+        if table and same and seen > data.train_classes:
+            lines.append(
+                f"{name} was trained on {seen} classes, the test begins after the first "
+                f"{data.train_classes}: give --train-classes {seen}."
+            )
+    return list(dict.fromkeys(lines))
+
+
+def methods_named(
+    name: str,
+    data: DataConfig,
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    report: Callable[[Progress], None] | None = None,
+) -> list[Method]:
+    """The method of a name or of a file, ready to be tuned and to predict.
+
+    There are several where training wrote several models, one a seed.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`METHODS`, a file that training wrote, or its folder. A trained method
+        named without a file is trained here, on the source of the test episodes.
+    data : DataConfig
+        What test episodes are drawn from.
+    steps : int, optional
+        Of training; by default those of the preset.
+    seed, device, report
+        See :func:`icssl.training.loop.train`.
+    """
+    paths = files_of(name)
+    if paths:
+        models = [model for path in paths for model in _models_of(path)]
+    else:
+        check_choice("method", name, METHODS, "a file that ends in .safetensors")
+        if name not in TRAINED:
+            return [_baseline(name, data)]
+        config = training_config(name, data, seed=seed, steps=steps)
+        models = train([config], device=device, report=report)
+    return [ModelMethod(model.to(device).eval()) for model in models]
+
+
+def _models_of(path: Path) -> list[AnyModel]:
+    return models_of_checkpoint(path) if path.name == CHECKPOINT else [load_model(path)]
+
+
+def training_config(
+    name: str, data: DataConfig, *, seed: int = 0, steps: int | None = None, **changes: Any
+) -> TrainConfig:
+    """How a trained method is trained for these data."""
+    config = load_config(name)
+    own = replace(data, split="train", eigenvectors=0, distances=False)
+    own = replace(own, episodes=config.data.episodes)
+    # A preset's budgets are those of 100 points.
+    labels = tuple(m for m in config.labels if m < data.n) or (1,)
+    config = replace(config, data=own, labels=labels, seed=seed)
+    if name == "transformer":  # the one model that is tied to the number of coordinates
+        sample = own.build().draw(1, generator=torch.Generator())
+        values = {**config_to_dict(config.model), "d": sample.x.shape[-1]}
+        config = replace(config, model=config_from_dict(values))
+    return replace(config, steps=steps or config.steps, **changes)
+
+
+def _baseline(name: str, data: DataConfig) -> Method:
+    method = BASELINES[name]
+    if not isinstance(method, BayesCeiling) or data.threshold == "median":
+        return method
+    if isinstance(data.threshold, str):
+        return BayesCeiling(manifold_named(data.sources[0]).threshold)
+    return BayesCeiling(data.threshold)
+
+
+def needed_truth(methods: Methods, data: DataConfig) -> DataConfig:
+    """The data with the ground truth that these methods read."""
+    for method in chain.from_iterable(map(each_of, methods.values())):
+        if isinstance(method, BayesCeiling):
+            _check_ceiling(data)
+            data = replace(data, distances=True)
+        elif isinstance(method, EigenvectorRegression):
+            data = replace(data, eigenvectors=max(method.k, data.eigenvectors))
+        elif isinstance(method, ModelMethod):
+            config = method.model.config
+            if isinstance(config, ModelConfig) and config.features == "eigenvectors":
+                data = replace(data, eigenvectors=max(config.k, data.eigenvectors))
+    return data
+
+
+def check_fit(methods: Methods, data: DataConfig, labels: float) -> None:
+    """Raise ``ValueError`` for a model that cannot take the test episodes."""
+    source = replace(data, split="test", episodes=0).build()
+    episode = source.draw(1, generator=generator_for(0, "check"), labels=labels)
+    for method in chain.from_iterable(map(each_of, methods.values())):
+        if isinstance(method, ModelMethod):
+            method.model.check_fits(episode)
+
+
+def _check_ceiling(data: DataConfig) -> None:
+    for source in data.sources:
+        if source not in (*MANIFOLDS, "product"):
+            raise ValueError(
+                "bayes_ceiling needs true distances, which only "
+                f"{', '.join(MANIFOLDS)} and product have, got {source!r}: leave it out."
+            )
+        if source == "swiss_roll" and isinstance(data.threshold, str):
+            raise ValueError(
+                "the Bayes ceiling of the Swiss roll is 1: its classes are its two "
+                "halves, the same in every episode. Leave bayes_ceiling out."
+            )

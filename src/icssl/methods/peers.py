@@ -1,0 +1,275 @@
+"""The methods that are compared: a context in, probabilities of every row out."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+from scipy.sparse import csr_matrix
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.semi_supervised import (
+    LabelPropagation,
+    LabelSpreading,
+    SelfTrainingClassifier,
+)
+from sklearn.svm import SVC
+
+from icssl._util.errors import check_choice
+from icssl.classifier.weights import weights_id
+from icssl.episodes.episode import Episode
+from icssl.methods import Method
+from icssl.methods.base import scaled
+from icssl.methods.graphs import self_tuned_graph
+from icssl.methods.propagation import LaplaceLearning, PoissonLearning
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """Rows of one set, some of them labelled; every class has rows of both kinds.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The columns as they are, without the target.
+    y : ndarray of shape (n,)
+        Classes from 0 to ``n_classes - 1``.
+    labelled : ndarray of bool, of shape (n,)
+    n_classes : int
+    """
+
+    table: Any
+    y: Int[ndarray, " n"]
+    labelled: Bool[ndarray, " n"]
+    n_classes: int
+
+    @property
+    def shown(self) -> Int[ndarray, " n"]:
+        """The classes that a method may see, -1 elsewhere."""
+        return np.where(self.labelled, self.y, -1)
+
+
+class Competitor(Protocol):
+    """A way to classify the rows of a context; its ``repr`` tells all of its settings."""
+
+    def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
+        """Class probabilities; those of labelled rows are not looked at."""
+        ...
+
+
+def as_numbers(table: Any) -> Float[ndarray, "n d"]:
+    """What every peer gets: numbers imputed and standardised, categories one-hot.
+
+    Fitted on all rows of the context, labelled or not. A missing number is the median of
+    its column, a missing category a category of its own.
+    """
+    numbers = make_pipeline(
+        SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
+    )
+    transformer = make_column_transformer(
+        (numbers, make_column_selector(dtype_include="number")),
+        (OneHotEncoder(), make_column_selector(dtype_exclude="number")),
+        sparse_threshold=0,
+    )
+    return np.asarray(transformer.fit_transform(table), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """An estimator of scikit-learn that is fitted on the labelled rows alone.
+
+    Parameters
+    ----------
+    estimator : classifier
+        One without ``predict_proba`` gets the softmax of its decision function. (SVC's
+        own probabilities come from a cross-validation that one label a class rules out.)
+    temperature : float
+        Of that softmax.
+    """
+
+    estimator: Any
+    temperature: float = 1.0
+
+    def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
+        """Class probabilities."""
+        x, model = as_numbers(context.table), _seeded(self.estimator, seed)
+        model.fit(x[context.labelled], context.y[context.labelled])
+        if hasattr(model, "predict_proba"):
+            return model.predict_proba(x)
+        decision = model.decision_function(x)
+        if decision.ndim == 1:  # two classes: positive for the second
+            decision = np.stack([-decision, decision], axis=1) / 2
+        return softmax(decision / self.temperature, axis=1)
+
+
+@dataclass(frozen=True)
+class Transductive:
+    """An estimator of scikit-learn that is fitted on all rows, -1 for the unlabelled.
+
+    Parameters
+    ----------
+    estimator : classifier
+    gamma : float, optional
+        Of the Gaussian kernel, divided by the number of columns: squared distances of
+        standardised columns grow with it, so no fixed number would do for all sets.
+    """
+
+    estimator: Any
+    gamma: float | None = None
+
+    def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
+        """Class probabilities."""
+        x, model = as_numbers(context.table), _seeded(self.estimator, seed)
+        if self.gamma is not None:
+            model.set_params(gamma=self.gamma / x.shape[1])
+        model.fit(x, context.shown)
+        if hasattr(model, "label_distributions_"):
+            return model.label_distributions_
+        return model.predict_proba(x)
+
+
+@dataclass(frozen=True)
+class OnEpisode:
+    """A method of :mod:`icssl.methods`."""
+
+    method: Method
+
+    def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
+        """Class probabilities."""
+        x = as_numbers(context.table)
+        episode = Episode.single(
+            x, context.shown, context.labelled, n_classes=context.n_classes
+        )
+        return self.method(episode)[0].numpy()
+
+
+@dataclass(frozen=True)
+class PoissonMBO:
+    """PoissonMBO (Calder et al., 2020) of the package GraphLearning.
+
+    On the package's own kind of graph, built here: for more than a few columns it would
+    need one more package. The shares of the classes that it asks for are those among the
+    labelled rows. It gives classes, which count as probability one.
+
+    Parameters
+    ----------
+    neighbours : int
+        Of the graph, see :func:`icssl.methods.graphs.self_tuned_graph`.
+    """
+
+    neighbours: int = 10
+
+    def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
+        """Class probabilities, zeros and ones."""
+        import graphlearning
+
+        x = torch.from_numpy(as_numbers(context.table))[None]
+        graph = self_tuned_graph(scaled(x, "isotropic"), self.neighbours)[0]
+        known = context.y[context.labelled]
+        shares = np.bincount(known, minlength=context.n_classes) / len(known)
+        model = graphlearning.ssl.poisson_mbo(csr_matrix(graph.numpy()), shares)
+        found = model.fit_predict(np.flatnonzero(context.labelled), known)
+        return np.eye(context.n_classes)[found]
+
+
+@dataclass(frozen=True)
+class Ours:
+    """``ICSSLClassifier`` with the released weights, on the columns as they are.
+
+    Parameters
+    ----------
+    labelled_only : bool
+        Whether the unlabelled rows are taken out of the context and come as new rows.
+    weights : str
+        Which weights, for the key of the row.
+    """
+
+    labelled_only: bool = False
+    weights: str = field(default_factory=weights_id)
+
+    def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
+        """Class probabilities."""
+        from icssl.classifier.estimator import ICSSLClassifier
+
+        model = ICSSLClassifier()
+        if not self.labelled_only:
+            return np.asarray(model.fit(context.table, context.shown).label_distributions_)
+        known = context.labelled
+        model.fit(context.table[known], context.y[known])
+        found = np.full((len(known), context.n_classes), 1 / context.n_classes)
+        found[~known] = model.predict_proba(context.table[~known])
+        return found
+
+
+# Settings are the best of a small grid by mean accuracy on the development half, and
+# temperatures by log-loss: python scripts/choose_peers.py data/real
+PEERS: dict[str, Competitor] = {
+    "label_spreading": Transductive(LabelSpreading(kernel="rbf", alpha=0.8), gamma=10.0),
+    "label_propagation": Transductive(LabelPropagation(kernel="rbf"), gamma=30.0),
+    "self_training": Transductive(
+        SelfTrainingClassifier(LogisticRegression(C=10.0, max_iter=1000), threshold=0.75)
+    ),
+    "logistic_regression": Supervised(LogisticRegression(C=1.0, max_iter=1000)),
+    "svc": Supervised(SVC(C=1.0, kernel="linear"), temperature=1.4),
+    "nearest_neighbour": Supervised(KNeighborsClassifier(1)),
+    "random_forest": Supervised(RandomForestClassifier()),
+    "laplace": OnEpisode(LaplaceLearning(neighbours=20)),
+    "poisson": OnEpisode(PoissonLearning(neighbours=20, temperature=0.25)),
+    "poisson_mbo": PoissonMBO(neighbours=20),
+}
+OURS = "icssl"
+LABELLED_ONLY = "icssl_labelled_only"
+METHODS: dict[str, Competitor] = {
+    OURS: Ours(),
+    LABELLED_ONLY: Ours(labelled_only=True),
+    **PEERS,
+}
+
+TITLES = {
+    OURS: "ICSSL",
+    LABELLED_ONLY: "ICSSL, labelled rows only",
+    "label_spreading": "Label spreading",
+    "label_propagation": "Label propagation",
+    "self_training": "Self-training",
+    "logistic_regression": "Logistic regression",
+    "svc": "SVC",
+    "nearest_neighbour": "1-NN",
+    "random_forest": "Random forest",
+    "laplace": "Laplace learning",
+    "poisson": "Poisson learning",
+    "poisson_mbo": "PoissonMBO",
+}
+
+
+def methods_named(names: Iterable[str]) -> list[str]:
+    """Names of methods; "all" and "peers" stand for several. In the order of tables."""
+    groups = {"all": list(METHODS), "peers": list(PEERS)}
+    wanted: set[str] = set()
+    for name in names:
+        check_choice("method", name, [*METHODS, *groups])
+        wanted.update(groups.get(name, [name]))
+    if "poisson_mbo" in wanted and find_spec("graphlearning") is None:
+        raise ImportError(
+            "poisson_mbo needs GraphLearning: pip install 'icssl[peers]', or name the "
+            "other methods with --methods."
+        )
+    return [name for name in METHODS if name in wanted]
+
+
+def _seeded(estimator: Any, seed: int) -> Any:
+    """A fresh copy; one that draws anything draws it from the seed."""
+    model = clone(estimator)
+    if "random_state" in model.get_params():
+        model.set_params(random_state=seed)
+    return model

@@ -1,0 +1,232 @@
+"""Methods that spread labels over a graph, in closed form, all episodes at once."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from icssl.episodes.episode import Episode
+from icssl.methods.base import (
+    SCALINGS,
+    Grid,
+    Scoring,
+    Tunable,
+    class_shares,
+    label_matrix,
+    scaled,
+)
+from icssl.methods.graphs import log_affinity, self_tuned_graph
+
+_RIDGE = 1e-12  # for the parts of a graph that is not connected
+
+
+@dataclass(frozen=True)
+class LabelSpreading(Tunable):
+    """Label spreading (Zhou et al., 2004): a labelled point may change its class.
+
+    Solves F = (1 - alpha) (I - alpha S)^-1 Y, the limit of scikit-learn's iterations,
+    with the symmetrically normalised affinities S.
+
+    Parameters
+    ----------
+    alpha : float
+        In (0, 1): how much a point takes from its neighbours.
+    kernel, bandwidth, neighbours
+        Of the graph, see :func:`icssl.methods.graphs.log_affinity`; the bandwidth in
+        units of the root mean square distance from the mean.
+    scaling : {"isotropic", "coordinate"}
+    """
+
+    alpha: float = 0.9
+    kernel: str = "rbf"
+    bandwidth: float = 0.2
+    neighbours: int = 7
+    scaling: str = "isotropic"
+
+    grids: ClassVar[tuple[Grid, ...]] = (
+        {
+            "scaling": SCALINGS,
+            "kernel": ["rbf"],
+            "bandwidth": [0.1, 0.2, 0.35],
+            "alpha": [0.1, 0.5, 0.9],
+        },
+        {
+            "scaling": SCALINGS,
+            "kernel": ["knn"],
+            "neighbours": [5, 7, 12],
+            "alpha": [0.2, 0.9],
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha must be in (0, 1), got {self.alpha!r}.")
+
+    def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
+        """Class probabilities of every point."""
+        x, labels = scaled(episode.x, self.scaling), label_matrix(episode)
+        log_weights = log_affinity(x, self.kernel, self.bandwidth, self.neighbours)
+        log_degree = log_weights.logsumexp(dim=1)  # how much points in
+        # As in scikit-learn: who is no one's neighbour counts as having one.
+        log_degree = log_degree.masked_fill(log_degree.isinf(), 0.0) / 2
+        similar = (log_weights - log_degree[:, :, None] - log_degree[:, None]).exp()
+        spread = torch.linalg.solve(_identity(similar) - self.alpha * similar, labels)
+        return _shares(spread, labels).to(episode.x.dtype)
+
+
+@dataclass(frozen=True)
+class LabelPropagation(Tunable):
+    """Label propagation (Zhu and Ghahramani, 2002): labels stay, others are averages.
+
+    The probability of a class is that of a random walk over the graph to meet it first.
+
+    Parameters
+    ----------
+    kernel, bandwidth, neighbours, scaling
+        Of the graph, see :class:`LabelSpreading`.
+    """
+
+    kernel: str = "rbf"
+    bandwidth: float = 0.2
+    neighbours: int = 7
+    scaling: str = "isotropic"
+
+    grids: ClassVar[tuple[Grid, ...]] = (
+        {
+            "scaling": SCALINGS,
+            "kernel": ["rbf"],
+            "bandwidth": [0.03, 0.1, 0.15, 0.2, 0.3, 0.5],
+        },
+        {"scaling": SCALINGS, "kernel": ["knn"], "neighbours": [4, 6, 9, 14]},
+    )
+
+    def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
+        """Class probabilities of every point."""
+        x = scaled(episode.x, self.scaling)
+        log_weights = log_affinity(x, self.kernel, self.bandwidth, self.neighbours)
+        found = _first_met(log_weights, label_matrix(episode), episode.labelled)
+        return found.to(episode.x.dtype)
+
+
+@dataclass(frozen=True)
+class LaplaceLearning(Tunable):
+    """Laplace learning (Zhu et al., 2003): harmonic functions on a self-tuned graph.
+
+    Parameters
+    ----------
+    neighbours : int
+        Of the graph, see :func:`icssl.methods.graphs.self_tuned_graph`.
+    scaling : {"isotropic", "coordinate"}
+    """
+
+    neighbours: int = 10
+    scaling: str = "isotropic"
+
+    grids: ClassVar[tuple[Grid, ...]] = (
+        {"scaling": SCALINGS, "neighbours": [3, 4, 6, 8, 10, 15, 20, 30]},
+    )
+
+    def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
+        """Class probabilities of every point."""
+        weights = self_tuned_graph(scaled(episode.x, self.scaling), self.neighbours)
+        found = _first_met(weights.log(), label_matrix(episode), episode.labelled)
+        return found.to(episode.x.dtype)
+
+
+@dataclass(frozen=True)
+class PoissonLearning(Scoring):
+    """Poisson learning (Calder et al., 2020): labels are sources, for very few of them.
+
+    Solves L u = sum_j delta_j (y_j - mean of y) over the labelled points, with u of mean
+    zero weighted by degree. A part of the graph without any label has u = 0; one whose
+    labels do not balance, large values of the class that it has more of.
+
+    Parameters
+    ----------
+    neighbours, scaling
+        Of the graph, see :class:`LaplaceLearning`.
+    temperature : float
+        Of the softmax of u.
+    """
+
+    neighbours: int = 10
+    scaling: str = "isotropic"
+    temperature: float = 1.0
+
+    grids: ClassVar[tuple[Grid, ...]] = (
+        {"scaling": SCALINGS, "neighbours": [4, 6, 10, 15, 20, 30, 60, 100]},
+    )
+
+    def scores(self, episode: Episode) -> Float[Tensor, "b n c"]:
+        """The solution u; -inf for a class that no labelled point has."""
+        labels = label_matrix(episode)
+        source = (labels - class_shares(labels)) * episode.labelled[..., None]
+        weights = self_tuned_graph(scaled(episode.x, self.scaling), self.neighbours)
+        root = weights.sum(dim=-1, keepdim=True).sqrt()  # (b, n, 1), never zero
+        constant = root / root.norm(dim=1, keepdim=True)
+        # The normalised Laplacian is singular along this constant alone, if the graph is
+        # connected; each further part adds a singular direction of its own.
+        system = (1 + _RIDGE) * _identity(weights) - weights / (root * root.mT)
+        solution = torch.linalg.solve(system + constant @ constant.mT, source / root) / root
+        return solution.masked_fill(~labels.any(dim=1, keepdim=True), -torch.inf)
+
+
+def _first_met(
+    log_weights: Float[Tensor, "b n n"],
+    labels: Float[Tensor, "b n c"],
+    labelled: Bool[Tensor, "b n"],
+) -> Float[Tensor, "b n c"]:
+    """Which class a random walk from each point meets first.
+
+    As in scikit-learn, the walk avoids points from which no label can be reached; these
+    get the shares of the classes.
+    """
+    weights = (log_weights - log_weights.amax(dim=-1, keepdim=True)).exp()
+    known = _reaches(weights > 0, labelled)
+    weights = torch.where(known[:, None] & ~labelled[..., None], weights, 0.0)
+    met = _absorbed(weights.masked_fill(labelled[:, None], 0.0), weights @ labels)
+    return _shares(met + labels, labels)
+
+
+def _absorbed(
+    moves: Float[Tensor, "b n n"], ends: Float[Tensor, "b n c"]
+) -> Float[Tensor, "b n c"]:
+    """Where a walk ends, by the weights of its moves and of its ends at each point.
+
+    Points are eliminated one after the other without a subtraction (Grassmann, Taksar
+    and Heyman, 1985), so that every digit is right however long the walk: with a small
+    bandwidth the linear system is singular to rounding.
+    """
+    n = moves.shape[1]
+    rest = torch.cat([moves, ends], dim=-1)
+    for k in range(n):
+        rest[:, k, : k + 1] = 0.0  # a walk that stays, moves on in the end
+        total = rest[:, k].sum(dim=-1, keepdim=True)
+        rest[:, k] /= torch.where(total > 0, total, 1.0)
+        rest[:, k + 1 :, k + 1 :] += rest[:, k + 1 :, k, None] * rest[:, None, k, k + 1 :]
+    ended = rest[..., n:]
+    for k in reversed(range(n - 1)):
+        ended[:, k] += (rest[:, None, k, k + 1 : n] @ ended[:, k + 1 :])[:, 0]
+    return ended
+
+
+def _reaches(edges: Bool[Tensor, "b n n"], goal: Bool[Tensor, "b n"]) -> Tensor:
+    """From which points some path leads to the goal."""
+    while True:
+        grown = goal | (edges & goal[:, None]).any(dim=-1)
+        if torch.equal(grown, goal):
+            return goal
+        goal = grown
+
+
+def _shares(mass: Tensor, labels: Tensor) -> Tensor:
+    """Rows that sum to one; a row without mass gets the shares of the labels."""
+    mass = mass.clamp(min=0)  # rounding
+    total = mass.sum(dim=-1, keepdim=True)
+    return torch.where(total > 0, mass / total, class_shares(labels))
+
+
+def _identity(matrix: Tensor) -> Tensor:
+    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)

@@ -1,0 +1,295 @@
+"""``ColumnEncoder``: the columns of a table as numbers of comparable size."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.decomposition import TruncatedSVD
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from icssl.tables.cells import as_numbers, as_texts, plain_table
+
+MOST_CATEGORIES = 50
+"""Columns that a column of categories becomes at most."""
+
+MOST_DENSE_CELLS = 2**24
+"""Cells of a sparse matrix that is made dense: 128 MB of float64."""
+
+COMPONENTS = 256
+"""Columns that a larger sparse matrix becomes."""
+
+FARTHEST = 1e6
+"""Standard deviations that a new row can be away; squares of these fit in float32."""
+
+
+class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
+    """Tables of any kind as float64, with every column of about the same weight.
+
+    Numbers, booleans (0 and 1) and times (in seconds) are centred by their mean and
+    divided by their standard deviation over the fitted rows; a missing cell counts as the
+    median of its column. A column that is constant, or has no number, becomes zeros. Values
+    up to the largest float64 do not overflow, and a new row is at most a million standard
+    deviations away. An infinite cell is refused.
+
+    Texts and categories, numeric ones of pandas too, become a column for each of the 50
+    most frequent categories: ``1 / sqrt(2)`` where a row has it, else 0, so that two rows
+    of different categories are as far apart as numbers that differ by one standard
+    deviation. An unknown or missing category is 0 everywhere. Text is never read as a
+    number: ``"10"`` is a category.
+
+    A sparse matrix is made dense where it has at most 2^24 cells. A larger one is
+    projected on its 256 leading singular vectors (with fixed random numbers, so that equal
+    data give equal columns); these share one scale, since the trailing ones are
+    noise, and none of its cells may be missing.
+
+    Numbers come first in the result, then categories, each in the order of the table.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Columns of the table.
+    feature_names_in_ : ndarray of str
+        Their names, where the table has names and all are texts.
+
+    Examples
+    --------
+    >>> rows = [[1.0, "red"], [3.0, "red"], [2.0, "blue"], [None, None]]
+    >>> ColumnEncoder().fit_transform(rows).round(2) + 0.0
+    array([[-1.41,  0.  ,  0.71],
+           [ 1.41,  0.  ,  0.71],
+           [ 0.  ,  0.71,  0.  ],
+           [ 0.  ,  0.  ,  0.  ]])
+    """
+
+    def fit(self, X: Any, y: Any = None) -> "ColumnEncoder":
+        """Learn scales and categories; ``y`` is not used."""
+        table = self._read(X, reset=True)
+        self._projection: _Projection | None = None
+        if sparse.issparse(table):
+            if table.shape[0] * table.shape[1] > MOST_DENSE_CELLS:
+                self._projection = _Projection.of(table)
+                return self
+            table = table.toarray()
+        columns = _columns(table)
+        numbers = [self._numbers(cells, j) for j, cells in enumerate(columns)]
+        self._numeric = [j for j, found in enumerate(numbers) if found is not None]
+        stacked = _stack([numbers[j] for j in self._numeric], table)
+        self._scale = _Scale.of(stacked)
+        self._categories = {
+            j: _frequent(as_texts(columns[j]))
+            for j in range(len(columns))
+            if numbers[j] is None
+        }
+        return self
+
+    def transform(self, X: Any) -> Float[ndarray, "n d"]:
+        """Every row on its own; rows of ``fit`` become what they were."""
+        check_is_fitted(self, "n_features_in_")
+        table = self._read(X, reset=False)
+        if self._projection is not None:
+            return self._projection(table)
+        if sparse.issparse(table):
+            table = table.toarray()
+        columns = _columns(table)
+        numbers = [self._must_be_numbers(columns[j], j) for j in self._numeric]
+        parts = [self._scale(_stack(numbers, table))]
+        parts += [
+            _one_hot(as_texts(columns[j]), kept) for j, kept in self._categories.items()
+        ]
+        return np.ascontiguousarray(np.hstack(parts))
+
+    def fit_transform(self, X: Any, y: Any = None) -> Float[ndarray, "n d"]:
+        """``fit`` and ``transform`` of the same rows."""
+        return self.fit(X).transform(X)
+
+    def _read(self, X: Any, *, reset: bool) -> Any:
+        """Names and number of columns checked; a data frame, a 2-d array or CSR."""
+        X = plain_table(X)
+        if isinstance(X, (list, tuple)):
+            cells = np.asarray(X)
+            # A text would make texts of all numbers.
+            X = np.asarray(X, dtype=object) if cells.dtype.kind in "US" else cells
+        _refuse_one_dimension(X)
+        rules = {"dtype": None, "ensure_all_finite": False, "estimator": self}
+        if _is_frame(X):
+            check_array(np.broadcast_to(0, X.shape), **rules)  # for the errors' words
+            table = X
+        else:
+            table = check_array(X, accept_sparse="csr", **rules)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        if sparse.issparse(table):
+            table = table.astype(np.float64)
+            self._refuse_infinite_sparse(table)
+        return table
+
+    def _name(self, j: int) -> str:
+        names = getattr(self, "feature_names_in_", None)
+        return str(j) if names is None else repr(names[j])
+
+    def _numbers(self, cells: "ndarray | _Labels", j: int) -> ndarray | None:
+        """A column as finite numbers and NaN, or None if it holds something else."""
+        if isinstance(cells, _Labels):
+            return None
+        _refuse_complex(cells)
+        numbers = as_numbers(cells)
+        if numbers is not None and np.isinf(numbers).any():
+            self._refuse_infinite(int(np.isinf(numbers).argmax()), j)
+        return numbers
+
+    def _must_be_numbers(self, cells: "ndarray | _Labels", j: int) -> ndarray:
+        plain = np.array(list(cells), dtype=object) if isinstance(cells, _Labels) else cells
+        numbers = self._numbers(plain, j)
+        if numbers is None:
+            raise ValueError(
+                f"column {self._name(j)} held numbers when it was fitted, and now a cell "
+                "that is none."
+            )
+        return numbers
+
+    def _refuse_infinite(self, row: int, j: int) -> None:
+        raise ValueError(
+            "Input X contains infinity or a value too large for dtype('float64'): row "
+            f"{row}, column {self._name(j)}."
+        )
+
+    def _refuse_infinite_sparse(self, table: Any) -> None:
+        if not np.isinf(table.data).any():
+            return
+        cells = table.tocoo()
+        first = int(np.isinf(cells.data).argmax())
+        self._refuse_infinite(int(cells.row[first]), int(cells.col[first]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Scale:
+    """Centre and standard deviation of columns, free of overflow.
+
+    A column is first divided by a power of two, which loses nothing, so that its largest
+    value is about one.
+    """
+
+    exponent: ndarray
+    median: ndarray
+    mean: ndarray  # of what is left when the median is taken off
+    sd: ndarray
+
+    @classmethod
+    def of(cls, values: Float[ndarray, "d n"]) -> "_Scale":
+        exponent = np.frexp(np.fmax.reduce(np.abs(values), axis=1, initial=0.0))[1][:, None]
+        # Sums of sorted numbers do not depend on the order of the rows.
+        unit = np.sort(np.ldexp(values, -exponent), axis=1)  # missing ones at the end
+        missing = np.isnan(unit)
+        count = (~missing).sum(axis=1, keepdims=True)
+        middle = (np.maximum(count - 1, 0) // 2, np.minimum(count // 2, unit.shape[1] - 1))
+        median = sum(np.take_along_axis(unit, places, axis=1) / 2 for places in middle)
+        median = np.nan_to_num(median)  # of a column without a number
+        # Off the median first: what is left keeps its digits even where it is tiny.
+        rest = np.where(missing, median, unit) - median
+        mean = rest.mean(axis=1, keepdims=True)
+        sd = rest.std(axis=1, keepdims=True)
+        constant = rest.min(axis=1) == rest.max(axis=1)
+        sd[constant] = np.inf
+        return cls(exponent, median, mean, sd)
+
+    def __call__(self, values: Float[ndarray, "d n"]) -> Float[ndarray, "n d"]:
+        # Only a new row far from the fitted ones can be too large here.
+        with np.errstate(over="ignore", invalid="ignore"):
+            unit = np.ldexp(values, -self.exponent)
+            rest = np.where(np.isnan(unit), self.median, unit) - self.median - self.mean
+            scaled = np.where(np.isinf(self.sd), 0.0, rest / self.sd)
+        return np.clip(scaled, -FARTHEST, FARTHEST).T
+
+
+@dataclass(frozen=True, eq=False)
+class _Projection:
+    """Leading singular vectors of a sparse matrix, with one scale for all of them."""
+
+    size: float
+    svd: TruncatedSVD
+    mean: ndarray
+    sd: float
+
+    @classmethod
+    def of(cls, table: Any) -> "_Projection":
+        size = float(np.abs(table.data).max(initial=0.0)) or 1.0
+        svd = TruncatedSVD(min(COMPONENTS, *table.shape), random_state=0)
+        with np.errstate(invalid="ignore"):  # shares of the variance, where there is none
+            svd.fit(table / size)
+        columns = svd.transform(table / size)
+        mean = columns.mean(axis=0)
+        return cls(size, svd, mean, float(np.sqrt(columns.var(axis=0).mean())) or 1.0)
+
+    def __call__(self, table: Any) -> Float[ndarray, "n d"]:
+        scaled = (self.svd.transform(table / self.size) - self.mean) / self.sd
+        return np.clip(scaled, -FARTHEST, FARTHEST)
+
+
+class _Labels(list[Any]):
+    """Cells of a column that is said to be categories, whatever they look like."""
+
+
+def _is_frame(X: Any) -> bool:
+    return hasattr(X, "iloc") or hasattr(X, "get_columns")  # pandas, polars
+
+
+def _columns(table: Any) -> Sequence[ndarray | _Labels]:
+    """The columns of a data frame or of a 2-d array, in order."""
+    if isinstance(table, ndarray):
+        return list(table.T)
+    if hasattr(table, "get_columns"):
+        return [column.to_numpy() for column in table.get_columns()]
+    columns = (table.iloc[:, j] for j in range(table.shape[1]))
+    return [
+        # As objects, since categories of large whole numbers would become floats.
+        _Labels(column.astype(object))
+        if str(column.dtype) == "category"
+        else column.to_numpy()
+        for column in columns
+    ]
+
+
+def _stack(columns: Sequence[Any], table: Any) -> Float[ndarray, "d n"]:
+    """Columns one below the other; none at all have as many rows still."""
+    return np.stack(columns) if columns else np.empty((0, table.shape[0]))
+
+
+def _refuse_one_dimension(X: Any) -> None:
+    """In the words of scikit-learn, which would print all cells."""
+    shape = getattr(X, "shape", ())
+    if len(shape) == 1:
+        raise ValueError(
+            f"Expected 2D array, got 1D array of shape {shape}. Reshape your data: "
+            "X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row."
+        )
+
+
+def _refuse_complex(cells: ndarray) -> None:
+    kind, wrong = cells.dtype.kind, (complex, np.complexfloating)
+    if kind == "c" or (kind == "O" and any(isinstance(cell, wrong) for cell in cells)):
+        raise ValueError("Complex data not supported: give real numbers.")
+
+
+def _frequent(texts: Sequence[str | None]) -> tuple[str, ...]:
+    """The most frequent texts, sorted; none if all cells are the same."""
+    counts = Counter(texts)
+    if len(counts) == 1:
+        return ()
+    del counts[None]
+    by_count = sorted(counts, key=lambda text: (-counts[text], str(text)))
+    return tuple(sorted(str(text) for text in by_count[:MOST_CATEGORIES]))
+
+
+def _one_hot(texts: Sequence[str | None], kept: tuple[str, ...]) -> Float[ndarray, "n d"]:
+    """A column for each category; one of zeros where there is nothing to tell apart."""
+    place = {text: j for j, text in enumerate(kept)}
+    found = np.array([place.get(text, -1) if text is not None else -1 for text in texts])
+    columns = np.zeros((len(texts), max(len(kept), 1)))
+    rows = np.flatnonzero(found >= 0)
+    columns[rows, found[rows]] = np.sqrt(0.5)
+    return columns

@@ -1,0 +1,250 @@
+"""Parquet files, checked before their cells are unpacked.
+
+The footer says what the pages unpack to, and nobody holds it to that: readers allocate what
+a page's own header says, which can be two gigabytes. So the headers, structs in Thrift's
+compact protocol, are read first.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from icssl._util.errors import reason_of
+
+_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 0, 1, 2, 3, 7, 8, 12
+_INTEGERS = (4, 5, 6)
+_UNCOMPRESSED, _COMPRESSED = 2, 3  # fields of a page's header
+_LEAST = 1024  # bytes that a page counts for, so that millions of empty ones are too many
+_DEEPEST = 8  # structs in each other; those of pages are three
+
+
+def page_bytes(content: bytes, chunk: Any, most: int) -> int:
+    """Add up the bytes of all pages of a column chunk, until they are more than ``most``.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+    chunk : pyarrow.parquet.ColumnChunkMetaData
+    most : int
+    """
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+        start = chunk.dictionary_page_offset
+    reader = _Reader(content, start)
+    total = 0
+    while reader.place < start + chunk.total_compressed_size and total <= most:
+        header = reader.read_struct()
+        total += max(header.get(_UNCOMPRESSED, 0), _LEAST)
+        reader.place += max(header.get(_COMPRESSED, 0), 0)
+    return total
+
+
+class _Reader:
+    """A place in some bytes, and what can be read there."""
+
+    def __init__(self, content: bytes, place: int) -> None:
+        self._content, self.place = content, place
+
+    def read_struct(self, depth: int = 0) -> dict[int, int]:
+        """Read a struct and give its whole numbers by the numbers of their fields."""
+        if depth > _DEEPEST:
+            raise ValueError("the header of a page is nested too deeply")
+        numbers: dict[int, int] = {}
+        field = 0
+        while (kind := (byte := self._byte()) & 15) != _STOP:
+            field = field + (byte >> 4) if byte >> 4 else self._integer()
+            if kind in _INTEGERS:
+                numbers[field] = self._integer()
+            elif kind not in (_TRUE, _FALSE):  # these have no value behind them
+                self._skip(kind, depth)
+        return numbers
+
+    def _skip(self, kind: int, depth: int) -> None:
+        if kind == _BYTE:
+            self.place += 1
+        elif kind == _DOUBLE:
+            self.place += 8
+        elif kind == _BINARY:
+            length = self._varint()
+            self.place += length
+        elif kind == _STRUCT:
+            self.read_struct(depth + 1)
+        else:  # headers of pages have no lists and no maps
+            raise ValueError(f"the header of a page has a field of kind {kind}")
+
+    def _byte(self) -> int:
+        if not 0 <= self.place < len(self._content):
+            raise ValueError("a page ends behind the end of the file")
+        self.place += 1
+        return self._content[self.place - 1]
+
+    def _varint(self) -> int:
+        number = shift = 0
+        while True:
+            byte = self._byte()
+            number |= (byte & 127) << shift
+            if byte < 128:
+                return number
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number in the header of a page is too long")
+
+    def _integer(self) -> int:
+        """A number with its sign in the last bit."""
+        number = self._varint()
+        return (number >> 1) ^ -(number & 1)
+
+
+@contextmanager
+def opened_parquet(name: Path | str, source: BytesIO | None = None) -> Iterator[Any]:
+    """Open a Parquet file; what pyarrow cannot read is a ``ValueError`` with its name.
+
+    Parameters
+    ----------
+    name : Path or str
+        The file, or what to call it in messages.
+    source : BytesIO, optional
+        Its bytes, where they are not on a disk.
+    """
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(name if source is None else source) as file:
+            yield file
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{name} does not exist.") from None
+    except (ValueError, OSError, ArrowException) as error:
+        raise ValueError(
+            f"{name} cannot be read as .parquet, perhaps it is cut short: "
+            f"{reason_of(error)}."
+        ) from error
+
+
+def count_rows(file: Any) -> int:
+    """Return the rows of all groups: readers go by these, not by the footer's total."""
+    groups = range(file.metadata.num_row_groups)
+    return sum(file.metadata.row_group(i).num_rows for i in groups)
+
+
+def read_frame(name: Path | str, source: BytesIO | None = None) -> Any:
+    """Read all columns as a data frame; parameters are those of :func:`opened_parquet`."""
+    with opened_parquet(name, source) as file:
+        table = file.read()
+    return to_frame(name, table)
+
+
+def to_frame(name: Path | str, table: Any) -> Any:
+    """Return a table of Arrow, read from the file of this name, as a data frame."""
+    try:
+        return table.to_pandas()
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        # By notes that pandas left in the file, and trusts.
+        raise ValueError(
+            f"{name} cannot be read as .parquet, its notes for pandas are broken: {error!r}"
+        ) from error
+
+
+def check_flat(name: Path | str, schema: Any, unread: Collection[str] = ()) -> None:
+    """Refuse columns whose cells are lists or records, except those in ``unread``.
+
+    Maps are refused even there: pandas reads them, and cannot write them back.
+    """
+    for field in schema:
+        has_map = _holds_map(field.type)
+        if has_map or (field.name not in unread and _is_nested(field.type)):
+            advice = "" if has_map else " Leave it out (icssl classify: --drop), or make"
+            raise ValueError(
+                f"{name}: cells of column {field.name!r} are not single values but "
+                f"{field.type}.{advice or ' Make'} a column of each part."
+            )
+
+
+def unpacked_bytes(file: Any, content: bytes, most: int) -> int:
+    """Count the bytes that all cells of a file without nested columns need in memory.
+
+    A repeated text is in the file once, so the file's own account of its size says nothing
+    about the cells. Texts are therefore unpacked, a few rows of one column at a time, and
+    forgotten; more than ``most`` bytes are counted no further, and no more than about twice
+    ``most`` are held.
+
+    Parameters
+    ----------
+    file : pyarrow.parquet.ParquetFile
+    content : bytes
+        All of the file.
+    most : int
+        Bytes that are allowed.
+    """
+    packed = _packed_bytes(file, content, most)
+    if sum(packed) > most:
+        return sum(packed)
+    total = 0
+    for field, size in zip(file.schema_arrow, packed, strict=True):
+        width = _fixed_bits(field.type)
+        if width is not None:
+            total += count_rows(file) * width // 8
+            continue
+        # In every encoding a cell is at most as long as all that is stored of its column.
+        rows = max(1, most // max(size, 1))
+        for batch in file.iter_batches(rows, columns=[field.name], use_threads=False):
+            total += _decoded(batch.column(field.name)).nbytes
+            if total > most:
+                return total
+    return total
+
+
+def _packed_bytes(file: Any, content: bytes, most: int) -> list[int]:
+    """Bytes of every column before its cells are decoded; no further than ``most``."""
+    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+    sizes, total = [0] * len(file.schema_arrow), 0
+    for group in groups:
+        for j in range(len(sizes)):
+            chunk = group.column(j)
+            # The footer first: a file that is honest about being too large is not read.
+            size = chunk.total_uncompressed_size
+            if total + size <= most:
+                size = max(size, page_bytes(content, chunk, most - total))
+            sizes[j] += size
+            total += size
+            if total > most:
+                return sizes
+    return sizes
+
+
+def _fixed_bits(kind: Any) -> int | None:
+    """Bits of a cell, or None if cells differ in length."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return None
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return None
+
+
+def _decoded(cells: Any) -> Any:
+    """Cells without a dictionary of their values."""
+    from pyarrow import types
+
+    return cells.dictionary_decode() if types.is_dictionary(cells.type) else cells
+
+
+def _is_nested(kind: Any) -> bool:
+    from pyarrow import BaseExtensionType, types
+
+    if isinstance(kind, BaseExtensionType):
+        kind = kind.storage_type
+    return types.is_nested(kind)
+
+
+def _holds_map(kind: Any) -> bool:
+    """Whether a kind is that of maps, or of lists or records of them."""
+    from pyarrow import types
+
+    parts = (kind.field(i).type for i in range(kind.num_fields))
+    return types.is_map(kind) or any(map(_holds_map, parts))
