@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from icssl._util.text import printable
+from icssl._util.errors import printable
 from icssl.tables import read_targets
 from icssl.tables.files import LabelTable
 

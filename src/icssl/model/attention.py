@@ -28,7 +28,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from icssl._util.errors import check_choice
 from icssl._util.hardware import has_triton
-from icssl.model.exporting import exporting, size_like
+from icssl.model.stage import exporting, size_like
 
 BACKENDS = ("dense", "matrix_free")
 NARROW_COORDINATES = 30
