@@ -17,7 +17,6 @@ k = key points here and eigenmap features elsewhere, d = coordinates, v = value 
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -142,7 +141,6 @@ def is_narrow(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return usual and narrow and many and has_triton()
 
 
-@cache
 def square_safe(*points: Float[Tensor, "*batch _ d"]) -> tuple[Tensor, ...]:
     """``points``, all shrunk alike where sums of their products would overflow.
 
