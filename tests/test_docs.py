@@ -21,8 +21,8 @@ from sklearn.datasets import load_iris
 import icssl
 from helpers import skip_without_reader
 from icssl import ICSSLTransformer, ModelConfig
-from icssl.episodes.sources import DataConfig
-from icssl.model.registry import save_model
+from icssl.episodes.data_config import DataConfig
+from icssl.model.build import save_model
 from icssl.training.config import PRESETS, TrainConfig
 
 ROOT = Path(__file__).parents[1]
