@@ -14,7 +14,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 from icssl._util.errors import check_choice
 from icssl.classifier.estimator import ICSSLClassifier
-from icssl.classifier.search import neighbours_of_all, search_in
+from icssl.classifier.graph_sparse import all_neighbours, make_search
 
 NEIGHBOURS = 10  # of the graphs of Laplace and Poisson learning, as their authors have it
 
@@ -59,7 +59,7 @@ def _graph_learning(name: str) -> Run:
 def _knn_graph(x: ndarray) -> sparse.csr_matrix:
     """Gaussian weights, each row at the scale of its last neighbour; symmetric."""
     rows = torch.from_numpy(StandardScaler().fit_transform(x).astype(np.float32))
-    found = neighbours_of_all(search_in(rows), NEIGHBOURS)
+    found = all_neighbours(make_search(rows), NEIGHBOURS)
     squared = found.distances.numpy()
     weight = np.exp(-4 * squared / np.maximum(squared[:, -1:], 1e-12)).ravel()
     ends = np.arange(0, len(weight) + 1, NEIGHBOURS)

@@ -15,8 +15,14 @@ from torch.nn.functional import cross_entropy
 from icssl._util.errors import check_whole
 from icssl._util.files import FileKind, making_sense, read_tensors, write_described
 from icssl._util.random import generator_for
-from icssl.classifier.graphs import Graph, scale_of
-from icssl.classifier.model import ContextConfig, ContextModel, Sight, see_graph, see_rows
+from icssl.classifier.graphs import DenseGraph, neighbour_distances
+from icssl.classifier.model import (
+    ContextConfig,
+    ContextFeatures,
+    ContextModel,
+    features_of_graphs,
+    features_of_tables,
+)
 from icssl.classifier.pretraining.processes import ALONE, Processes
 from icssl.classifier.pretraining.synthetic_tables import TaskSpec
 from icssl.classifier.views import VIEWS, Views
@@ -268,7 +274,7 @@ def comparable(x: Tensor) -> Tensor:
     return centred / torch.where(binary, 2**0.5 * (high - low).clamp(min=1e-9), deviation)
 
 
-def see(task: Task, config: PretrainConfig, step: int) -> Sight:
+def see(task: Task, config: PretrainConfig, step: int) -> ContextFeatures:
     """The contexts in all views, in one, or as graphs, by turns that the step decides."""
     generator = generator_for(config.seed, "sights", step)
     names, shares = zip(*SIGHTS, strict=True)
@@ -276,8 +282,8 @@ def see(task: Task, config: PretrainConfig, step: int) -> Sight:
     name, k = names[int(chosen)], config.model.k
     known = (task.y, task.labelled, task.n_classes)
     if name == "graph":
-        return see_graph(_graph_of(task), *known, k)
-    return see_rows(task.x, *known, VIEWS if name == "views" else VIEWS[:1], k)
+        return features_of_graphs(_graph_of(task), *known, k)
+    return features_of_tables(task.x, *known, VIEWS if name == "views" else VIEWS[:1], k)
 
 
 @torch.no_grad()
@@ -286,12 +292,12 @@ def _graph_of(task: Task) -> Tensor:
     no_labels = task.y[:, :0]
     views = Views.fit(task.x, ("ranks",), no_labels, task.x[:, :0, : task.n_classes])
     (rows,) = views(task.x)
-    graph = Graph(rows, scale_of(rows, rows, own=True))
+    graph = DenseGraph(rows, neighbour_distances(rows, rows, skip_self=True))
     return graph.dense()
 
 
 def loss_of(
-    model: ContextModel, seen: Sight, task: Task, whole: Task | None = None
+    model: ContextModel, seen: ContextFeatures, task: Task, whole: Task | None = None
 ) -> Tensor:
     """Mean cross-entropy of the members on unlabelled rows and on new ones.
 
@@ -300,15 +306,15 @@ def loss_of(
     new = None
     if seen.kernels.views is not None and task.new_x.shape[1]:
         with torch.no_grad():
-            new = seen.kernels.columns(seen.kernels.place(task.new_x))
+            new = seen.kernels.label_kernels(seen.kernels.place(task.new_x))
     hidden, losses = ~task.labelled, []
     share, new_share = _shares(task, task if whole is None else whole)
     for member in range(len(model.gates)):
-        reading = model.decide(seen, [member])
-        on_own = cross_entropy(reading.own().logits[hidden], task.y[hidden])
+        reading = model.fit_features(seen, [member])
+        on_own = cross_entropy(reading.predict_context().logits[hidden], task.y[hidden])
         losses.append(share * on_own)
         if new is not None:
-            logits = reading.of_columns(new).logits
+            logits = reading.predict_kernels(new).logits
             on_new = cross_entropy(logits.flatten(0, 1), task.new_y.flatten())
             losses.append(NEW_WEIGHT * new_share * on_new)
     return torch.stack(losses).sum() / len(model.gates)
@@ -330,13 +336,13 @@ def calibrate(model: ContextModel, config: PretrainConfig, device: str) -> None:
     for step in range(config.calibration_steps):
         task = draw_task(easier, "calibrate", step, device)
         with torch.no_grad():
-            seen = see_rows(
+            seen = features_of_tables(
                 task.x, task.y, task.labelled, task.n_classes, VIEWS, config.model.k
             )
-            reading = model.decide(seen)
-            found = reading.own()
+            reading = model.fit_features(seen)
+            found = reading.predict_context()
         hidden = ~task.labelled
-        about = _about_rows(reading.per_class, task.n_classes, found.reach)
+        about = _about_rows(reading.labels_per_class, task.n_classes, found.reach)
         kept.append((found.logits[hidden], task.y[hidden], about[hidden]))
     weights = torch.zeros(4, device=device, requires_grad=True)
     optimiser = torch.optim.LBFGS([weights], max_iter=50, line_search_fn="strong_wolfe")
@@ -356,7 +362,7 @@ def calibrate(model: ContextModel, config: PretrainConfig, device: str) -> None:
 
 
 def _about_rows(per_class: Tensor, n_classes: int, reach: Tensor) -> Tensor:
-    """What the temperature of a row depends on, as :class:`Reading` has it."""
+    """What the temperature of a row depends on, as :class:`FittedContext` has it."""
     labels = per_class.to(reach).log()[:, None].expand_as(reach)
     classes = torch.full_like(reach, math.log(n_classes))
     return torch.stack([torch.ones_like(reach), labels, classes, reach], dim=-1)
