@@ -14,8 +14,8 @@ from icssl._util.files import (
     read_tensors,
     write_described,
 )
-from icssl.model.registry import KIND as MODEL_KIND
-from icssl.model.registry import AnyModel, save_model
+from icssl.model.build import KIND as MODEL_KIND
+from icssl.model.build import AnyModel, save_model
 from icssl.training.config import TrainConfig, config_from, differences
 from icssl.training.group import Group
 from icssl.training.step import AdamState
