@@ -10,12 +10,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icssl.bench.store import key_of
-from icssl.episodes.sources import DataConfig
-from icssl.evaluation.evaluate import Row, evaluate
+from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.metrics import interval
 from icssl.evaluation.predictors import ModelMethod, methods_named, needed_truth
+from icssl.evaluation.scoring import Row, evaluate
 from icssl.methods import BASELINES, Method
-from icssl.model.registry import AnyModel
+from icssl.model.build import AnyModel
 from icssl.training.config import TrainConfig
 
 TEST_SEED = 7
