@@ -17,9 +17,8 @@ from helpers import toy_config
 from icssl import Episode, ICSSLTransformer, ModelConfig
 from icssl.app.cli import app
 from icssl.bench.plots import draw_label_curves
-from icssl.episodes.sources import DataConfig
+from icssl.episodes.data_config import DataConfig
 from icssl.episodes.stream import EpisodeStream
-from icssl.evaluation.evaluate import evaluate
 from icssl.evaluation.metrics import METRIC_NAMES, interval
 from icssl.evaluation.predictors import (
     METHODS,
@@ -28,8 +27,9 @@ from icssl.evaluation.predictors import (
     predictors_named,
     training_config,
 )
+from icssl.evaluation.scoring import evaluate
 from icssl.methods import BASELINES, TRAINED
-from icssl.model.registry import save_model
+from icssl.model.build import save_model
 from icssl.training.config import PRESETS, load_config
 from icssl.training.loop import train
 

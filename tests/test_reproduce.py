@@ -30,8 +30,8 @@ from icssl.bench.render import Picture, Table
 from icssl.bench.runner import run_missing, train_batch
 from icssl.bench.spec import Scores
 from icssl.bench.store import Store
+from icssl.episodes.data_config import DataConfig
 from icssl.episodes.labels import majority_rate
-from icssl.episodes.sources import DataConfig
 from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation.metrics import METRIC_NAMES, interval
 from icssl.evaluation.predictors import METHODS
@@ -82,7 +82,7 @@ def elsewhere(tmp_path_factory):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Finite sets of episodes are made 256 at a time, of which these runs need four."""
-    monkeypatch.setattr("icssl.episodes.stream._CHUNK", 4)
+    monkeypatch.setattr("icssl.episodes.stream.EPISODES_AT_ONCE", 4)
 
 
 # --- Rows that were not measured

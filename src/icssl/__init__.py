@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from icssl.classifier.estimator import ICSSLClassifier
     from icssl.episodes.episode import Episode
     from icssl.model.baseline import BaselineConfig, BaselineTransformer
-    from icssl.model.config import ModelConfig
+    from icssl.model.model_config import ModelConfig
     from icssl.model.transformer import ICSSLTransformer
 
 try:
@@ -32,7 +32,7 @@ _MODULES = {
     "Episode": "icssl.episodes.episode",
     "ICSSLClassifier": "icssl.classifier.estimator",
     "ICSSLTransformer": "icssl.model.transformer",
-    "ModelConfig": "icssl.model.config",
+    "ModelConfig": "icssl.model.model_config",
 }
 
 

@@ -10,13 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icssl.bench.store import key_of
-from icssl.episodes.sources import DataConfig
-from icssl.evaluation.evaluate import Row, evaluate
+from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.metrics import interval
 from icssl.evaluation.predictors import ModelMethod, needed_truth, predictors_named
+from icssl.evaluation.scoring import Row, evaluate
 from icssl.methods import BASELINES, Method
 from icssl.methods.registry import recipe_of
-from icssl.model.registry import AnyModel
+from icssl.model.build import AnyModel
 from icssl.training.config import TrainConfig
 
 TEST_SEED = 7

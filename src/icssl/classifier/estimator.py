@@ -56,9 +56,11 @@ from icssl.classifier.plan import (
 )
 from icssl.classifier.sparse import KEPT, SparseGraph
 from icssl.classifier.weights import load_context_model, released_model
-from icssl.tables import ColumnEncoder, Order, read_targets, warn_of_conflicts
 from icssl.tables.cells import plain_table
 from icssl.tables.chunks import chunks
+from icssl.tables.columns import ColumnEncoder
+from icssl.tables.order import Order
+from icssl.tables.targets import read_targets, warn_of_conflicts
 
 METRICS = ("columns", "precomputed")
 _COMPONENTS = 8  # of the embedding

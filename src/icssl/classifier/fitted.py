@@ -150,16 +150,38 @@ class Reading:
 
     def _temperature(self, reach: Tensor) -> Float[Tensor, "b r"]:
         c = self.coefficients.shape[-1]
-        constant, by_labels, by_classes, by_reach = self.calibration.to(reach)
-        logarithm = constant + by_labels * self.per_class.to(reach).log()
-        logarithm = logarithm + by_classes * math.log(c)
-        return (logarithm[:, None] + by_reach * reach).exp()
+        return log_temperature(self.calibration, self.per_class, c, reach).exp()
 
     def similarity(self, columns: Columns) -> Float[Tensor, "b r m"]:
         """The mixed kernel; a row far from everything is like nothing."""
         centred = (columns.kernels - self.centre) / self.length
         mixed = torch.einsum("be,berm->brm", self.mixture, centred) + INTERCEPT
         return mixed * columns.contact[..., None]
+
+
+def log_temperature(
+    calibration: Float[Tensor, " 4"],
+    per_class: Float[Tensor, " b"],
+    n_classes: int,
+    reach: Float[Tensor, "b r"],
+) -> Float[Tensor, "b r"]:
+    """Return the logarithm of the temperature that the logits of every row are divided by.
+
+    Parameters
+    ----------
+    calibration : Tensor
+        Weights of one, of the logarithms of labels per class and of classes, and of reach.
+    per_class : Tensor
+        Labels per class.
+    n_classes : int
+        Number of classes.
+    reach : Tensor
+        Labelled evidence that reached each row.
+    """
+    constant, by_labels, by_classes, by_reach = calibration.to(reach)
+    logarithm = constant + by_labels * per_class.to(reach).log()
+    logarithm = logarithm + by_classes * math.log(n_classes)
+    return logarithm[:, None] + by_reach * reach
 
 
 def joined(pieces: Sequence[Prediction]) -> Prediction:

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from icssl._util.errors import check_choice
 from icssl._util.random import generator_for
+from icssl.episodes.data_config import DataConfig
 from icssl.episodes.episode import Episode
-from icssl.episodes.features import FeatureSpec
+from icssl.episodes.feature_tables import FeatureSpec
 from icssl.episodes.manifolds import MANIFOLDS, manifold_named
-from icssl.episodes.sources import DataConfig
-from icssl.evaluation.evaluate import Methods, each_of
+from icssl.evaluation.scoring import Methods, each_of
 from icssl.methods import BASELINES, TRAINED, Method
 from icssl.methods.logistic import EigenvectorRegression
 from icssl.methods.registry import RegistryView
 from icssl.methods.simple import BayesCeiling
-from icssl.model.config import ModelConfig
-from icssl.model.registry import AnyModel, config_from_dict, config_to_dict, load_model
+from icssl.model.build import AnyModel, config_from_dict, config_to_dict, load_model
+from icssl.model.model_config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 from icssl.training.checkpoint import NAME as CHECKPOINT
 from icssl.training.checkpoint import models_of_checkpoint, training_of

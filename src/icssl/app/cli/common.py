@@ -11,8 +11,7 @@ import rich.console
 import typer
 from rich.text import Text
 
-from icssl._util.errors import DamagedFileError
-from icssl._util.text import printable
+from icssl._util.errors import DamagedFileError, printable
 
 _SILENCE = 20.0  # seconds between lines where there is no terminal
 

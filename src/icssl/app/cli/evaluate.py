@@ -82,8 +82,7 @@ def evaluate(
     """
     from icssl._util.errors import check_choice, check_device
     from icssl._util.files import replacing
-    from icssl.episodes.sources import DataConfig
-    from icssl.evaluation.evaluate import evaluate as run
+    from icssl.episodes.data_config import DataConfig
     from icssl.evaluation.metrics import METRIC_NAMES
     from icssl.evaluation.predictors import (
         cautions,
@@ -91,6 +90,7 @@ def evaluate(
         check_request,
         needed_truth,
     )
+    from icssl.evaluation.scoring import evaluate as run
 
     console = Console()
     with user_errors() as all_checked, console.status("...") as status:

@@ -8,9 +8,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from icssl.episodes.data_config import DataConfig
 from icssl.episodes.episode import Episode
 from icssl.episodes.labels import majority_rate
-from icssl.episodes.sources import DataConfig
 from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation.metrics import Comparison, Estimate, paired, summarise
 from icssl.methods import Method
