@@ -12,7 +12,7 @@ from icssl.bench.paper.curves import style_of
 from icssl.bench.real.run import Trial as RealSpec
 from icssl.bench.scale.run import Trial as ScaleSpec
 from icssl.bench.spec import Scores
-from icssl.episodes.sources import DataConfig
+from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.predictors import METHODS
 from icssl.methods import BASELINES, TITLES
 from icssl.methods.registry import (
