@@ -13,7 +13,8 @@ from icssl.app.cli.common import Console, check_file, file_errors, number, say, 
 
 def _list(wanted: bool) -> bool:
     if wanted:
-        from icssl.evaluation.predictors import METHODS, TRAINED
+        from icssl.evaluation.predictors import METHODS
+        from icssl.methods import TRAINED
 
         for name, title in METHODS.items():
             kind = "a model, trained on the data first" if name in TRAINED else ""
@@ -145,7 +146,7 @@ def _prepared(
     names: list[str], config: Any, status: Any, training: dict[str, Any]
 ) -> dict[str, Any]:
     """The methods, ready to predict; those without a file are trained first."""
-    from icssl.evaluation.predictors import methods_named
+    from icssl.evaluation.predictors import predictors_named
     from icssl.training.loop import NonFiniteLossError
 
     ready: dict[str, Any] = {}
@@ -153,7 +154,7 @@ def _prepared(
         status.update(f"{name}: preparing ...")
         report = partial(_show_training, status, name)
         try:
-            found = methods_named(name, config, report=report, **training)
+            found = predictors_named(name, config, report=report, **training)
         except NonFiniteLossError as error:
             say(f"{name}: {error}", err=True)
             raise typer.Exit(1) from error
