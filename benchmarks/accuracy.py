@@ -21,12 +21,12 @@ import torch
 
 from icssl._util.files import replacing
 from icssl.bench.plots import draw_label_curves
-from icssl.episodes.sources import DataConfig
-from icssl.evaluation.evaluate import evaluate
+from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.metrics import interval, paired
 from icssl.evaluation.predictors import METHODS, ModelMethod, needed_truth
+from icssl.evaluation.scoring import evaluate
 from icssl.methods import BASELINES
-from icssl.model.registry import load_model
+from icssl.model.build import load_model
 
 SOURCES = ("sphere", "cylinder", "torus", "swiss_roll", "cone", "product")
 FIGURE = (

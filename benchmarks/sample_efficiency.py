@@ -16,10 +16,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from icssl.bench.plots import COLOURS
-from icssl.episodes.sources import DataConfig
-from icssl.evaluation.evaluate import evaluate
+from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.predictors import METHODS, ModelMethod
-from icssl.model.registry import load_model
+from icssl.evaluation.scoring import evaluate
+from icssl.model.build import load_model
 
 LABELS = (3, 21)
 WAYS = {

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from icssl._util.errors import check_choice
-from icssl.model.registry import save_model
+from icssl.model.build import save_model
 from icssl.training.config import load_config
 from icssl.training.loop import train
 

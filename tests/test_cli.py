@@ -20,7 +20,7 @@ from icssl.app.cli import app
 from icssl.app.cli.common import user_errors
 from icssl.app.demo import CLOUDS, METHODS, run_demo
 from icssl.episodes.stream import load_episodes
-from icssl.model.registry import load_model
+from icssl.model.build import load_model
 from icssl.tables.features import read_features
 from icssl.training.config import PRESETS, load_config
 
@@ -204,7 +204,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
         monkeypatch.setattr(f"icssl.{work}", pytest.fail)
     for work in ("registry.render", "report.write_report"):
         monkeypatch.setattr(f"icssl.bench.paper.{work}", pytest.fail)
-    monkeypatch.setattr("icssl.episodes.backbones.extract_folder", pytest.fail)
+    monkeypatch.setattr("icssl.episodes.feature_tables.extract_folder", pytest.fail)
     (tmp_path / "file").write_text("in the way")
     given = [a.replace("FILE", str(tmp_path / "file")) for a in arguments]
     result = run(*given)

@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from icssl.classifier.estimator import ICSSLClassifier
     from icssl.episodes.episode import Episode
     from icssl.model.baseline import BaselineConfig, BaselineTransformer
-    from icssl.model.config import ModelConfig
-    from icssl.model.registry import load_model, save_model
+    from icssl.model.build import load_model, save_model
+    from icssl.model.model_config import ModelConfig
     from icssl.model.transformer import ICSSLTransformer
 
     __version__: str
@@ -31,9 +31,9 @@ _MODULES = {
     "Episode": "icssl.episodes.episode",
     "ICSSLClassifier": "icssl.classifier.estimator",
     "ICSSLTransformer": "icssl.model.transformer",
-    "ModelConfig": "icssl.model.config",
-    "load_model": "icssl.model.registry",
-    "save_model": "icssl.model.registry",
+    "ModelConfig": "icssl.model.model_config",
+    "load_model": "icssl.model.build",
+    "save_model": "icssl.model.build",
 }
 
 

@@ -22,7 +22,7 @@ from icssl._util.files import replacing
 from icssl.bench.plots import scatter_points
 from icssl.episodes.episode import Episode
 from icssl.evaluation.metrics import interval
-from icssl.model.config import ModelConfig
+from icssl.model.model_config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 
 _N_POINTS = 100

@@ -14,14 +14,14 @@ import torch
 from torch import Generator, Tensor, nn
 
 from icssl._util.errors import check_at_least
-from icssl._util.files import read_tensors, replacing
+from icssl._util.files import add_onnx_digest, read_tensors, replacing
 from icssl.classifier.model import ContextModel
 from icssl.classifier.weights import KIND as CONTEXT_KIND
 from icssl.episodes.episode import Episode
 from icssl.model.baseline import BaselineConfig
-from icssl.model.config import ModelConfig
-from icssl.model.exporting import stamped, while_exporting
-from icssl.model.registry import AnyConfig, AnyModel, config_to_dict, load_model
+from icssl.model.build import AnyConfig, AnyModel, config_to_dict, load_model
+from icssl.model.model_config import ModelConfig
+from icssl.model.stage import while_exporting
 
 _OPSET = 20
 _LEAST_OPSET = 18  # torch translates to this one and only converts upwards
@@ -214,7 +214,7 @@ def _translate(model: AnyModel, sizes: _Sizes, opset: int) -> bytes:
     versions = {entry.domain: entry.version for entry in proto.opset_import}
     if versions[""] != opset:
         raise ValueError(f"the model needs opset {versions['']}, got opset={opset}.")
-    return stamped(proto.SerializeToString())
+    return add_onnx_digest(proto.SerializeToString())
 
 
 def _compare(model: AnyModel, sizes: _Sizes, content: bytes) -> Parity:

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy import ndarray
 
+from icssl._util.errors import printable
 from icssl._util.files import replacing
-from icssl._util.text import printable
 from icssl.episodes.episode import Episode
 from icssl.episodes.images import SIDE
 

@@ -11,8 +11,7 @@ import rich.console
 import typer
 from rich.text import Text
 
-from icssl._util.errors import DamagedFileError
-from icssl._util.text import printable
+from icssl._util.errors import DamagedFileError, printable
 
 _Item = TypeVar("_Item")
 

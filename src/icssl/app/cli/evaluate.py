@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 def _print_methods(wanted: bool) -> bool:
     if wanted:
-        from icssl.evaluation.predictors import METHODS, TRAINED
+        from icssl.evaluation.predictors import METHODS
+        from icssl.methods import TRAINED
 
         for name, title in METHODS.items():
             kind = "a model, trained on the data first" if name in TRAINED else ""
@@ -104,10 +105,10 @@ def evaluate(
     many labels. No method sees the class of an unlabelled point of a test episode.
     """
     from icssl._util.errors import check_choice, check_device
-    from icssl.episodes.sources import DataConfig
-    from icssl.evaluation.evaluate import evaluate as run
+    from icssl.episodes.data_config import DataConfig
     from icssl.evaluation.metrics import METRIC_NAMES
     from icssl.evaluation.predictors import check_fit, check_request, needed_truth
+    from icssl.evaluation.scoring import evaluate as run
 
     console = Console()
     with user_errors() as all_checked, show_progress(Console(stderr=True)) as show:
@@ -180,7 +181,7 @@ def _prepare(
     names: list[str], config: Any, show: ProgressDisplay, training: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the methods, ready to predict; train those that have no file."""
-    from icssl.evaluation.predictors import cautions, methods_named
+    from icssl.evaluation.predictors import cautions, predictors_named
     from icssl.training.loop import NonFiniteLossError
 
     for line in [line for name in names for line in cautions(name, config)]:
@@ -195,7 +196,7 @@ def _prepare(
             show(progress.step, progress.steps, text, seconds_left=left)
 
         try:
-            method = methods_named(name, config, report=report, **training)
+            method = predictors_named(name, config, report=report, **training)
         except NonFiniteLossError as error:
             say(f"{name}: {error}", err=True)
             raise typer.Exit(1) from error

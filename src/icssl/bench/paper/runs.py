@@ -4,7 +4,7 @@ from functools import cache
 
 from icssl.bench.paper.artefact import Cell, Profile, Specs
 from icssl.bench.spec import Scores
-from icssl.episodes.sources import DataConfig
+from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.predictors import METHODS
 from icssl.methods import BASELINES
 from icssl.training.config import TrainConfig, load_config
