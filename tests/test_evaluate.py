@@ -221,7 +221,7 @@ def test_cli_says_that_training_was_cut_short(tmp_path):
     ("metric", "shown"),
     [
         ("log_loss", "sphere: log loss minus that of majority, paired over episodes"),
-        ("expected_calibration_error", "so no differences are paired"),
+        ("expected_calibration_error", "there are no paired differences"),
     ],
 )
 def test_cli_compares_by_the_metric_that_was_asked_for(tmp_path, metric, shown):
