@@ -10,9 +10,9 @@ import matplotlib.pyplot as plt
 import torch
 
 from icssl.bench.plots import COLOURS
-from icssl.episodes.sources import DataConfig
-from icssl.evaluation.evaluate import evaluate
+from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.predictors import ModelMethod
+from icssl.evaluation.scoring import evaluate
 from icssl.methods import BASELINES
 from icssl.training import load_config, train
 

@@ -15,7 +15,7 @@ from icssl._util.random import generator_for
 from icssl.bench.plots import COLOURS
 from icssl.episodes.ground_truth import affinity, right_normalised_laplacian
 from icssl.episodes.synthetic import ManifoldSpec
-from icssl.evaluation.mechanism import eigenmap_angles, principal_angles
+from icssl.evaluation.representations import eigenmap_angles, principal_angles
 
 spec = ManifoldSpec("cylinder", labels=10, eigenvectors=3)
 episode = spec.draw(1, generator=generator_for(0, "tutorial"), dtype=torch.float64)

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from icssl._util.random import generator_for
 from icssl.bench.plots import draw_episode, principal_coordinates, scatter_points
+from icssl.episodes.data_config import source_named
 from icssl.episodes.images import FashionGenerator, ImageSpec, make_image_manifolds
 from icssl.episodes.manifolds import MANIFOLDS
-from icssl.episodes.sources import source_named
 
 TITLES = {"product": "product of all five\n(two principal coordinates)"}
 TITLES |= {"digits": "digits, two classes\n(two principal coordinates)"}

@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 from rich.progress import track
 
-from icssl.episodes.backbones import as_batch, load_backbone, save_features
+from icssl.episodes.feature_tables import as_batch, load_backbone, save_features
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer")
 CLASSES += ("dog", "frog", "horse", "ship", "truck")

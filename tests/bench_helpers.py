@@ -11,7 +11,7 @@ from icssl.bench.paper.artefact import Profile
 from icssl.bench.paper.catalogue import ARTEFACTS
 from icssl.bench.probes import EIG, Alignment
 from icssl.bench.spec import Scores
-from icssl.episodes.sources import DataConfig
+from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.metrics import METRIC_NAMES, interval
 
 SPHERE = DataConfig(("sphere",), n=20)

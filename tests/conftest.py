@@ -53,7 +53,7 @@ def elsewhere(tmp_path_factory):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Finite sets of episodes are made 256 at a time, of which these runs need four."""
-    monkeypatch.setattr("icssl.episodes.stream._CHUNK", 4)
+    monkeypatch.setattr("icssl.episodes.stream.EPISODES_AT_ONCE", 4)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from sklearn.datasets import make_blobs
 
 from helpers import F64, bottom_eigenvectors, random_episode
 from icssl import Episode
-from icssl.evaluation.mechanism import (
+from icssl.evaluation.representations import (
     ALIGNMENTS,
     cycle_knn,
     eigenmap_angles,
@@ -16,7 +16,7 @@ from icssl.evaluation.mechanism import (
     mutual_knn,
     principal_angles,
 )
-from icssl.model.config import ModelConfig
+from icssl.model.model_config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 
 

@@ -17,15 +17,16 @@ from icssl.bench.paper.cells import (
     title_of,
     training_text,
 )
-from icssl.bench.paper.curves import IMPROVING, STYLES, draw_curves, style_of
+from icssl.bench.paper.curves import IMPROVING, draw_curves, style_of
 from icssl.bench.paper.params import parameter_counts
 from icssl.bench.probes import EIG
 from icssl.bench.render import Picture, Table
 from icssl.bench.runner import run_missing
 from icssl.bench.spec import Scores
 from icssl.bench.store import Store
-from icssl.evaluation.predictors import METHODS, TRAINED
-from icssl.methods import BASELINES
+from icssl.evaluation.predictors import METHODS
+from icssl.methods import BASELINES, TRAINED
+from icssl.methods.registry import REGISTRY
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -301,6 +302,7 @@ def test_legends_lie_within_the_figure_and_name_every_curve_once(count):
 
 
 def test_methods_have_looks_of_their_own():
-    looks = [(*STYLES[method], style_of(method)["linestyle"]) for method in STYLES]
-    assert len(set(looks)) == len(STYLES)
+    styled = [name for name in METHODS if REGISTRY[name].style]
+    looks = [tuple(style_of(method).values())[:3] for method in styled]
+    assert len(set(looks)) == len(styled) == 11
     assert style_of("e2e_icl") != style_of("e2e_icl", again=True)

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from helpers import random_episode, toy, toy_config
 from icssl import BaselineConfig, ModelConfig, __version__
 from icssl._util.files import read_tensors, write_tensors
-from icssl.model.registry import KIND as MODEL_KIND
-from icssl.model.registry import build_model, config_to_dict, load_model, save_model
+from icssl.model.build import KIND as MODEL_KIND
+from icssl.model.build import build_model, config_to_dict, load_model, save_model
 from icssl.training.checkpoint import (
     KIND,
     configs_of_checkpoint,

@@ -14,8 +14,8 @@ from icssl.bench.paper.verdicts import BREAK, Finding, Pair, by_level, by_margin
 from icssl.bench.probes import Alignment
 from icssl.bench.spec import Scores
 from icssl.bench.store import Store
+from icssl.episodes.data_config import DataConfig
 from icssl.episodes.labels import majority_rate
-from icssl.episodes.sources import DataConfig
 from icssl.episodes.stream import EpisodeStream
 
 pytestmark = pytest.mark.usefixtures("elsewhere")

@@ -27,9 +27,9 @@ from icssl.episodes.manifolds import MANIFOLDS
 from icssl.episodes.stream import (
     EpisodeStream,
     Mixture,
-    cached_dataset,
+    load_episodes,
     make_dataset,
-    split_dataset,
+    save_episodes,
 )
 from icssl.episodes.synthetic import ManifoldSpec
 from icssl.methods.simple import bayes_ceiling
@@ -381,31 +381,15 @@ def test_a_larger_dataset_begins_with_the_smaller():
     assert torch.equal(large.x[:30], small.x)
 
 
-def test_split_is_ninety_to_ten_and_disjoint():
-    episodes = make_dataset(ManifoldSpec("cone", n=10, labels=2), 100)
-    train, test = split_dataset(episodes, seed=1)
-    assert (len(train), len(test)) == (90, 10)
-    together = torch.cat([train.x, test.x]).flatten(1)
-    assert len(together.unique(dim=0)) == 100
-    with pytest.raises(ValueError, match="cannot split 1 episode"):
-        split_dataset(episodes[:1])
-
-
-def test_cache_is_read_only_when_it_is_whole_and_the_same(tmp_path):
+def test_episodes_are_read_back_as_they_were_written(tmp_path):
     path = tmp_path / "deep" / "set.safetensors"
     spec = ManifoldSpec("torus", n=10, labels=2, eigenvectors=2, neighbours=3)
-    first = cached_dataset(spec, 20, path)
-    written = path.read_bytes()
-    again = cached_dataset(spec, 20, path)
+    first = make_dataset(spec, 20)
+    save_episodes(first, path, made_from="a torus")
+    again, made_from = load_episodes(path)
     for name in ("x", "y", "labelled", "laplacian", "features"):
         assert torch.equal(getattr(first, name), getattr(again, name))
-    assert again.n_classes == 2
-    path.write_bytes(written[: len(written) // 2])  # torn
-    with pytest.warns(RuntimeWarning, match=r"set\.safetensors .*torn.* Making it again"):
-        assert torch.equal(cached_dataset(spec, 20, path).x, first.x)
-    assert path.read_bytes() == written
-    other = cached_dataset(dataclasses.replace(spec, labels=3), 20, path)
-    assert other.labelled.sum() == 60
+    assert (again.n_classes, made_from) == (2, "a torus")
     assert [file.name for file in path.parent.iterdir()] == ["set.safetensors"]
     (tmp_path / "plain").touch()
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers import F64, F64_DEEP, random_episode, without_gradient
-from icssl.model.encoder import DISTANCE_BIASES, EncoderHead, EncoderLayer
+from icssl.model.head import DISTANCE_BIASES, EncoderHead, EncoderLayer
 
 
 def case(generator, **options):

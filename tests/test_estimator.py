@@ -38,7 +38,7 @@ from icssl.classifier import weights as released
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.plan import MODELS
 from icssl.classifier.weights import load_context_model, save_context_model, weights_id
-from icssl.model.registry import KIND as MODEL_KIND
+from icssl.model.build import KIND as MODEL_KIND
 
 # scikit-learn exempts its own users of -1 from this check, by the names of their classes.
 EXPECTED_FAILURES = {

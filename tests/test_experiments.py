@@ -27,13 +27,13 @@ from icssl.bench.runner import Training, run_missing, train_batch
 from icssl.bench.runs import read_runs
 from icssl.bench.spec import Scores, Spec, accuracies_of
 from icssl.bench.store import Store
-from icssl.episodes.sources import DataConfig
+from icssl.episodes.data_config import DataConfig
 from icssl.episodes.stream import EpisodeStream
-from icssl.evaluation import evaluate as evaluation
-from icssl.evaluation.evaluate import evaluate
-from icssl.evaluation.mechanism import ALIGNMENTS
+from icssl.evaluation import scoring as evaluation
 from icssl.evaluation.metrics import METRIC_NAMES, accuracy, separation_score
 from icssl.evaluation.predictors import ModelMethod
+from icssl.evaluation.representations import ALIGNMENTS
+from icssl.evaluation.scoring import evaluate
 from icssl.methods import BASELINES
 from icssl.training.config import TrainConfig
 from icssl.training.loop import train

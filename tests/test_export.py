@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 import icssl
 from helpers import random_episode
 from icssl._util.errors import DamagedFileError
+from icssl._util.files import check_onnx
 from icssl.app.cli import app
 from icssl.app.onnx import TOLERANCES, to_onnx
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.weights import save_context_model
 from icssl.model.baseline import BaselineConfig, BaselineTransformer
-from icssl.model.config import ModelConfig
-from icssl.model.exporting import check_onnx
-from icssl.model.registry import save_model
+from icssl.model.build import save_model
+from icssl.model.model_config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")

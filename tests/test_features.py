@@ -11,9 +11,14 @@ from sklearn.datasets import load_digits
 
 from helpers import skip_without_reader
 from icssl._util.random import generator_for
-from icssl.episodes.backbones import as_batch, extract_folder, load_backbone, save_features
-from icssl.episodes.features import FeatureSpec
-from icssl.episodes.sources import DataConfig, source_named
+from icssl.episodes.data_config import DataConfig, source_named
+from icssl.episodes.feature_tables import (
+    FeatureSpec,
+    as_batch,
+    extract_folder,
+    load_backbone,
+    save_features,
+)
 from icssl.tables.features import read_features
 
 ROWS, WIDTH = 60, 5

@@ -37,10 +37,9 @@ from icssl.classifier.weights import KIND as CONTEXT
 from icssl.classifier.weights import load_context_model, save_context_model
 from icssl.episodes.images import ImageSpec
 from icssl.episodes.stream import KIND as EPISODES
-from icssl.episodes.stream import cached_dataset, load_episodes, save_episodes
-from icssl.episodes.synthetic import ManifoldSpec
-from icssl.model.registry import KIND as MODEL
-from icssl.model.registry import build_model, load_model
+from icssl.episodes.stream import load_episodes, save_episodes
+from icssl.model.build import KIND as MODEL
+from icssl.model.build import build_model, load_model
 from icssl.training.checkpoint import KIND as CHECKPOINT
 from icssl.training.checkpoint import (
     load_checkpoint,
@@ -103,7 +102,7 @@ def read_context(path):
 
 
 def read_pretraining(path):
-    return pretrain._kept(path, PRETRAINING)
+    return pretrain._read_checkpoint(path, PRETRAINING)
 
 
 def read_episodes(path):
@@ -278,18 +277,6 @@ def test_digests_differ_by_name_type_shape_and_value():
     assert len(set(map(digest_of, tensors))) == len(tensors)
     assert digest_of(tensors[0], MODEL) != digest_of(tensors[0], CONTEXT)
     assert digest_of({}, MODEL, {"a": 1}) != digest_of({}, MODEL, {"a": 2})
-
-
-def test_a_damaged_cache_is_named_and_made_again(tmp_path):
-    spec, path = ManifoldSpec("sphere", n=12), tmp_path / "episodes.safetensors"
-    first = cached_dataset(spec, 3, path)
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-    with pytest.warns(RuntimeWarning, match=r"episodes\.safetensors is damaged.*again"):
-        again = cached_dataset(spec, 3, path)
-    assert torch.equal(again.x, first.x)
-    assert torch.equal(load_episodes(path)[0].x, first.x)
 
 
 # --- Temporary files

@@ -8,11 +8,11 @@ import torch
 
 from helpers import random_episode
 from icssl import BaselineConfig, ModelConfig
-from icssl.episodes.sources import DataConfig
+from icssl.episodes.data_config import DataConfig
 from icssl.model.attention import attention_matrix
+from icssl.model.build import build_model
 from icssl.model.eigenmap import EigenmapTransformer
 from icssl.model.operator import LaplacianOperator, mixed_walks
-from icssl.model.registry import build_model
 from icssl.training.config import TrainConfig
 from icssl.training.group import Group, stacked
 from plain import plain_logits

@@ -15,6 +15,8 @@ from PIL import Image
 from helpers import F64
 from icssl._util.files import cache_folder
 from icssl._util.random import generator_for
+from icssl.episodes import images
+from icssl.episodes.data_config import DataConfig
 from icssl.episodes.images import (
     FashionGenerator,
     ImageSpec,
@@ -25,7 +27,6 @@ from icssl.episodes.images import (
     process_frames,
     slerp,
 )
-from icssl.episodes.sources import DataConfig
 
 
 @pytest.fixture(scope="session")
@@ -64,9 +65,7 @@ def test_frames_are_pillows_lanczos():
 
 
 def test_shipped_generator_is_small_smooth_and_looks_like_its_data(folder):
-    import icssl.model.registry
-
-    (weights,) = Path(icssl.model.registry.__file__).parent.glob("fashion*.safetensors")
+    (weights,) = Path(images.__file__).parent.glob("fashion*.safetensors")
     assert weights.stat().st_size < 5e6
     for index in range(6):
         frames = np.load(manifold_path(folder, index)).astype(float).reshape(100, -1) / 255

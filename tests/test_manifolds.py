@@ -14,7 +14,7 @@ from icssl.episodes.manifolds import (
     SwissRoll,
     Torus,
 )
-from icssl.episodes.manifolds.base import random_rotations, random_scales, random_shifts
+from icssl.episodes.manifolds.protocol import random_rotations, random_scales, random_shifts
 
 F64_DRAW = {"dtype": torch.float64}
 SURFACES = {

@@ -12,7 +12,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 import order as tables
 from icssl import ICSSLClassifier
 from icssl.classifier import estimator
-from icssl.tables import Order
+from icssl.tables.order import Order
 
 SEEDS = range(5000, 5015)  # three tables for each way to hold a graph, and six more
 

@@ -32,8 +32,8 @@ from icssl.bench.runner import run_missing
 from icssl.bench.runs import read_runs
 from icssl.bench.spec import Scores
 from icssl.bench.store import Store, key_of
-from icssl.tables import read_targets
 from icssl.tables.pieces import Piece, are_labels, pieces_of
+from icssl.tables.targets import read_targets
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pa = pytest.importorskip("pyarrow")

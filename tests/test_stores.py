@@ -413,7 +413,7 @@ def _reproduce(barrier, number, names, folder):
     from icssl.bench.paper.artefact import PROFILES
     from icssl.episodes import stream
 
-    PROFILES["quick"], stream._CHUNK = TOY_PROFILE, 4
+    PROFILES["quick"], stream.EPISODES_AT_ONCE = TOY_PROFILE, 4
     barrier.wait(PATIENCE)
     result = CliRunner().invoke(app, ["reproduce", names[number], "-o", str(folder)])
     (folder / f"said-{number}").write_text(result.output)

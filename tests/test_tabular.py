@@ -12,7 +12,9 @@ from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
 from helpers import F64
-from icssl.tables import ColumnEncoder, columns, read_targets
+from icssl.tables import columns
+from icssl.tables.columns import ColumnEncoder
+from icssl.tables.targets import read_targets
 
 pd = pytest.importorskip("pandas")
 

@@ -11,7 +11,8 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icssl.tables import ColumnEncoder, read_targets
+from icssl.tables.columns import ColumnEncoder
+from icssl.tables.targets import read_targets
 
 # Derandomised: the same tables in every run, so that a failure is one of the code.
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from typer.testing import CliRunner
 
-from icssl._util.text import printable
+from icssl._util.errors import printable
 from icssl.app.cli import app
 from icssl.app.cli.common import Console
 from icssl.app.labelling import label_rows

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from icssl import BaselineConfig, ModelConfig
-from icssl.episodes.sources import EIGENVECTORS, DataConfig
+from icssl.episodes.data_config import EIGENVECTORS, DataConfig
 from icssl.training.config import (
     PRESETS,
     TrainConfig,

@@ -22,16 +22,23 @@ from torch.overrides import TorchFunctionMode
 from helpers import F64, random_episode, run_of, toy, toy_config
 from icssl import Episode, ModelConfig
 from icssl._util.random import generator_for
+from icssl.episodes.data_config import DataConfig
 from icssl.episodes.labels import label_count
-from icssl.episodes.sources import DataConfig
 from icssl.episodes.stream import FiniteSource, make_dataset
 from icssl.episodes.synthetic import ManifoldSpec
-from icssl.model.registry import build_model, load_model
+from icssl.model.build import build_model, load_model
 from icssl.training.checkpoint import load_checkpoint
 from icssl.training.config import PRESETS, load_config
-from icssl.training.group import SHARED, Group, episode_drawer, label_budget
+from icssl.training.group import (
+    SHARED,
+    Group,
+    Objective,
+    episode_drawer,
+    label_budget,
+    laplacian_loss,
+    subspace_loss,
+)
 from icssl.training.loop import EventWriter, NonFiniteLossError, Progress, train
-from icssl.training.loss import Objective, laplacian_loss, subspace_loss
 from icssl.training.step import (
     BETAS,
     EPSILON,

@@ -8,9 +8,9 @@ import torch
 from helpers import F32, F64, F64_DEEP, permuted, random_episode, without_gradient
 from icssl import BaselineTransformer, Episode, ICSSLTransformer, ModelConfig
 from icssl.model import transformer
-from icssl.model.config import PRESETS
 from icssl.model.inputs import in_few_coordinates, neighbour_scaled, prepare
 from icssl.model.laplacian import LaplacianTransformer
+from icssl.model.model_config import PRESETS
 
 N = 100  # the paper's presets are made for 100 points
 ORDER_FREE = ["orig_icl", "eig_icl", "free", "encoder"]

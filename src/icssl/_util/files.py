@@ -26,6 +26,7 @@ if sys.platform != "win32":
     import fcntl
 
 DIGEST = "digest"
+_ONNX_DIGEST = "icssl-digest"
 # What a header that makes no sense can raise on its way to a model.
 _NONSENSE = (
     ArithmeticError,
@@ -260,6 +261,11 @@ def digest_of(
     return digest.hexdigest()
 
 
+def as_json(value: Any) -> Any:
+    """Return a value as it comes back from a header: its tuples are lists."""
+    return json.loads(json.dumps(value))
+
+
 @contextmanager
 def making_sense(path: Path, kind: FileKind) -> Iterator[None]:
     """Turn errors about what a header says into one that names the file.
@@ -293,3 +299,26 @@ def write_described(
     stamped = write_tensors(path, tensors, kind, header)
     with replacing(path.with_suffix(".json")) as unfinished:
         unfinished.write_text(json.dumps(stamped, indent=2) + "\n")
+
+
+def add_onnx_digest(content: bytes) -> bytes:
+    """Return an ONNX file with a digest of all of it, as the last of its properties.
+
+    Protocol buffers that follow each other are read as one: what is appended is an entry of
+    the model's metadata.
+    """
+    from onnx import ModelProto
+
+    entry = ModelProto()
+    entry.metadata_props.add(key=_ONNX_DIGEST, value=hashlib.sha256(content).hexdigest())
+    return content + entry.SerializeToString()
+
+
+def check_onnx(path: Path | str) -> None:
+    """Raise ``DamagedFileError`` for a file that is not as ``to_onnx`` wrote it."""
+    content = Path(path).read_bytes()
+    if add_onnx_digest(content[: -len(add_onnx_digest(b""))]) != content:
+        raise DamagedFileError(
+            f"{path} is damaged, or no ONNX file of icssl (it does not end with the digest "
+            "of what it holds): take a whole copy of it, or make it anew with icssl export."
+        )

@@ -6,6 +6,7 @@ already installed, the system's own counters are used.
 
 import os
 import sys
+from functools import cache
 from importlib.util import find_spec
 
 
@@ -30,6 +31,7 @@ def held_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+@cache
 def has_triton() -> bool:
     """Whether Triton is installed; it comes with torch for GPUs."""
     return find_spec("triton") is not None

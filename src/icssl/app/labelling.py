@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from icssl._util.text import printable
-from icssl.tables import read_targets
+from icssl._util.errors import printable
 from icssl.tables.files import LabelTable
+from icssl.tables.targets import read_targets
 
 if TYPE_CHECKING:
     from icssl.classifier.estimator import ICSSLClassifier

@@ -9,7 +9,7 @@ from io import BytesIO
 import numpy as np
 from matplotlib.figure import Figure
 
-from icssl._util.text import printable
+from icssl._util.errors import printable
 from icssl.app.labelling import (
     CLASS_HEADER,
     NAME,

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 
 from icssl.bench.spec import Spec
-from icssl.episodes.sources import DataConfig
+from icssl.episodes.data_config import DataConfig
 from icssl.training.config import TrainConfig
 from icssl.training.group import SHARED
 

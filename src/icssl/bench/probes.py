@@ -10,15 +10,15 @@ from torch import Tensor
 
 from icssl.bench.spec import TEST_SEED, training_values, trainings_values
 from icssl.bench.store import key_of
+from icssl.episodes.data_config import EIGENVECTORS, DataConfig
 from icssl.episodes.episode import Episode
-from icssl.episodes.sources import EIGENVECTORS, DataConfig
 from icssl.episodes.stream import EpisodeStream
-from icssl.evaluation.mechanism import ALIGNMENTS, eigenmap_angles
 from icssl.evaluation.metrics import accuracy, interval, separation_score
 from icssl.evaluation.predictors import ModelMethod
-from icssl.model.config import ModelConfig
+from icssl.evaluation.representations import ALIGNMENTS, eigenmap_angles
+from icssl.model.build import AnyModel
 from icssl.model.head import GradientDescentHead
-from icssl.model.registry import AnyModel
+from icssl.model.model_config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 from icssl.training.config import TrainConfig
 

@@ -24,7 +24,7 @@ from icssl.bench.spec import Spec
 from icssl.bench.store import Claims, Store, run_shared
 from icssl.episodes.episode import Episode
 from icssl.episodes.stream import EpisodeStream
-from icssl.model.registry import AnyModel
+from icssl.model.build import AnyModel
 from icssl.training.config import TrainConfig
 from icssl.training.group import Group, stacked
 from icssl.training.loop import NonFiniteLossError, train

@@ -1,7 +1,5 @@
 """Episodes without end, and finite sets of them."""
 
-import json
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
@@ -11,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Generator
 
-from icssl._util.errors import DamagedFileError
 from icssl._util.files import FileKind, making_sense, read_tensors, write_tensors
 from icssl._util.random import generator_for
 from icssl.episodes.episode import Episode
@@ -19,7 +16,8 @@ from icssl.episodes.labels import choose_labelled
 
 KIND = FileKind("icssl-episodes", "icssl sample")
 
-_CHUNK = 64  # episodes made at once; part of what a seed means
+EPISODES_AT_ONCE = 64
+"""Episodes that :func:`make_dataset` draws together; another number gives other ones."""
 
 
 @runtime_checkable
@@ -184,46 +182,12 @@ def make_dataset(
     if size < 1:
         raise ValueError(f"a dataset needs at least one episode, got {size}.")
     chunks = [
-        source.draw(_CHUNK, generator=generator_for(seed, "dataset", i, device=device))
-        for i in range(-(-size // _CHUNK))
+        source.draw(
+            EPISODES_AT_ONCE, generator=generator_for(seed, "dataset", i, device=device)
+        )
+        for i in range(-(-size // EPISODES_AT_ONCE))
     ]
     return Episode.concat(chunks)[:size]
-
-
-def split_dataset(
-    episodes: Episode, *, share: float = 0.9, seed: int = 0
-) -> tuple[Episode, Episode]:
-    """Training and test episodes, 90 to 10 as in the paper, shuffled by seed."""
-    count = round(share * len(episodes))
-    if not 0 < count < len(episodes):
-        raise ValueError(
-            f"cannot split {len(episodes)} episode(s) into {share:.0%} and the rest."
-        )
-    order = torch.randperm(len(episodes), generator=generator_for(seed, "split"))
-    order = order.to(episodes.x.device)
-    return episodes[order[:count]], episodes[order[count:]]
-
-
-def cached_dataset(source: Source, size: int, path: Path, *, seed: int = 0) -> Episode:
-    """:func:`make_dataset`, kept in a file and read back when it is the same one.
-
-    The file is moved to its place when it is whole, and says what it holds: one that is
-    damaged, which a warning says, or was made from another source, size or seed, is made
-    anew.
-    """
-    wanted = {"source": describe(source), "size": size, "seed": seed}
-    try:
-        episodes, made_from = load_episodes(path)
-        # Through JSON and back, as the file has been: tuples are lists there.
-        if made_from == json.loads(json.dumps(wanted)):
-            return episodes
-    except FileNotFoundError:
-        pass
-    except DamagedFileError as error:
-        warnings.warn(f"{error} Making it again.", RuntimeWarning, stacklevel=2)
-    episodes = make_dataset(source, size, seed=seed)
-    save_episodes(episodes, path, made_from=wanted)
-    return episodes
 
 
 def save_episodes(episodes: Episode, path: Path, *, made_from: Any = None) -> None:

@@ -26,7 +26,7 @@ from icssl.episodes.manifolds import (
     Product,
     manifold_named,
 )
-from icssl.episodes.manifolds.base import (
+from icssl.episodes.manifolds.protocol import (
     ROTATIONS,
     random_rotations,
     random_scales,

@@ -17,7 +17,6 @@ k = key points here and eigenmap features elsewhere, d = coordinates, v = value 
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from icssl._util.errors import check_choice
 from icssl._util.hardware import has_triton
-from icssl.model.exporting import exporting, size_like
+from icssl.model.stage import exporting, size_like
 
 BACKENDS = ("dense", "matrix_free")
 NARROW_COORDINATES = 30
@@ -142,7 +141,6 @@ def is_narrow(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return usual and narrow and many and has_triton()
 
 
-@cache
 def square_safe(*points: Float[Tensor, "*batch _ d"]) -> tuple[Tensor, ...]:
     """``points``, all shrunk alike where sums of their products would overflow.
 

@@ -8,9 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icssl._util.errors import check_choice, check_positive
-from icssl.model.exporting import exporting
 from icssl.model.operator import LaplacianOperator, has_kernels
-from icssl.model.stage import Record, application_order, check_sizes
+from icssl.model.stage import Record, application_order, check_sizes, exporting
 
 STARTS = ("fourier", "learned")
 

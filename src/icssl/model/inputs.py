@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icssl.model.attention import square_safe, squared_distances
-from icssl.model.exporting import exporting
+from icssl.model.stage import exporting
 
 SCALES = ("none", "neighbour", "coordinate")
 NEIGHBOUR = 6  # of the paper's ground-truth graph

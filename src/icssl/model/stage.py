@@ -1,8 +1,15 @@
-"""What the stages share: how often layers are applied, and how they are watched."""
+"""What all stages share: backends, checks of sizes, loops, and the export to ONNX.
 
-from collections.abc import Callable
+``exporting()`` guards every branch that exists because ONNX has fewer operators than torch:
+each gives the numbers of the usual one, up to rounding.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral
 
+import torch
 from torch import Tensor
 
 from icssl._util.errors import check_at_least
@@ -36,3 +43,30 @@ def application_order(layers: int, layer_loops: int, stage_loops: int) -> list[i
     """
     once = [layer for layer in range(layers) for _ in range(layer_loops)]
     return once * stage_loops
+
+
+_exporting = ContextVar("exporting", default=False)
+
+
+def exporting() -> bool:
+    """Whether ONNX will compute what is computed now.
+
+    Not ``torch.compiler.is_exporting``, which is also true where ``torch.export`` is called
+    for another reason.
+    """
+    return _exporting.get()
+
+
+def size_like(size: int, like: Tensor) -> Tensor | int:
+    """A size of a tensor, to take roots of: alone, ONNX would round them to float32."""
+    return torch.scalar_tensor(size, dtype=like.dtype) if exporting() else size
+
+
+@contextmanager
+def while_exporting() -> Iterator[None]:
+    """Make :func:`exporting` true inside the block."""
+    token = _exporting.set(True)
+    try:
+        yield
+    finally:
+        _exporting.reset(token)

@@ -4,15 +4,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icssl.episodes.episode import Episode
-from icssl.model.config import ModelConfig
 from icssl.model.eigenmap import EigenmapTransformer, check_features
-from icssl.model.encoder import EncoderHead
-from icssl.model.exporting import size_like
-from icssl.model.head import GradientDescentHead
+from icssl.model.head import EncoderHead, GradientDescentHead
 from icssl.model.inputs import in_few_coordinates, in_range, prepare
 from icssl.model.laplacian import LaplacianTransformer
+from icssl.model.model_config import ModelConfig
 from icssl.model.operator import LaplacianOperator
-from icssl.model.stage import Record
+from icssl.model.stage import Record, size_like
 
 
 class ICSSLTransformer(nn.Module):

@@ -141,7 +141,7 @@ def _go_together(one: Any, other: Any, name: str) -> bool:
 def are_labels(cells: Any) -> Bool[ndarray, " n"]:
     """Which cells of an Arrow column are labels: not missing, not -1 and not blank.
 
-    What :func:`icssl.tables.read_targets` says of a table, for any number of rows.
+    What :func:`icssl.tables.targets.read_targets` says of a table, for any number of rows.
     """
     from pyarrow import array, compute, scalar, types
 

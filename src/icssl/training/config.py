@@ -8,10 +8,10 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from icssl._util.errors import check_at_least, check_choice, check_positive
+from icssl.episodes.data_config import EIGENVECTORS, DataConfig
 from icssl.episodes.labels import label_count
-from icssl.episodes.sources import EIGENVECTORS, DataConfig
-from icssl.model.config import ModelConfig
-from icssl.model.registry import KINDS, AnyConfig, config_from_dict, config_to_dict
+from icssl.model.build import KINDS, AnyConfig, config_from_dict, config_to_dict
+from icssl.model.model_config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TrainConfig:
     clip : float
         Largest length of the gradient.
     laplacian_weight, eigenmap_weight : float
-        See :class:`icssl.training.loss.Objective`.
+        See :class:`icssl.training.group.Objective`.
     """
 
     model: AnyConfig = field(default_factory=lambda: ModelConfig.preset("free"))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from icssl._util.errors import check_at_least, check_device
-from icssl.model.registry import AnyModel
+from icssl.model.build import AnyModel
 from icssl.training.checkpoint import NAME as CHECKPOINT
 from icssl.training.checkpoint import load_checkpoint, save_checkpoint, save_models
 from icssl.training.config import TrainConfig

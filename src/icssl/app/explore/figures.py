@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from icssl._util.text import printable
+from icssl._util.errors import printable
 from icssl.app.explore.inside import Layer, Opened
 from icssl.app.explore.play import Answer, Reason
 from icssl.app.explore.state import RIVALS

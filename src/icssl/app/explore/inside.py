@@ -20,10 +20,10 @@ from icssl.app.explore.play import Labels, codes_of, usable
 from icssl.app.explore.sources import Cloud, draw_cloud, remembered
 from icssl.episodes.episode import Episode
 from icssl.episodes.ground_truth import ground_truth
-from icssl.evaluation.mechanism import principal_angles
-from icssl.model.config import ModelConfig
+from icssl.evaluation.representations import principal_angles
+from icssl.model.build import load_model
 from icssl.model.inputs import neighbour_scaled
-from icssl.model.registry import load_model
+from icssl.model.model_config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 
 MOST_SHOWN = 300  # points: walks are matrices of them

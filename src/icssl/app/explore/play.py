@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 from icssl.app.explore.sources import Cloud, draw_cloud, remembered
 from icssl.bench.plots import principal_coordinates
 from icssl.classifier.estimator import ICSSLClassifier
-from icssl.tables import ColumnEncoder
+from icssl.tables.columns import ColumnEncoder
 
 Labels = tuple[tuple[int, int], ...]
 

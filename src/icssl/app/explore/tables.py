@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from icssl._util.text import printable
+from icssl._util.errors import printable
 from icssl.app.explore.sources import remembered
 from icssl.app.labelling import Labelling, label_rows
 from icssl.tables.cells import exact_number, is_missing

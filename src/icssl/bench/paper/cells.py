@@ -16,7 +16,7 @@ from icssl.bench.paper.artefact import (
     published_values,
 )
 from icssl.bench.spec import Scores, accuracies_of
-from icssl.episodes.sources import DataConfig
+from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.metrics import Comparison, paired
 from icssl.evaluation.predictors import METHODS
 from icssl.methods import BASELINES

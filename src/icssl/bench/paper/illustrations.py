@@ -11,8 +11,8 @@ from icssl.bench.paper.artefact import Artefact, Profile, Rows, no_specs
 from icssl.bench.paper.cells import SURFACES, source_title
 from icssl.bench.plots import COLOURS, image_grid, scatter_points
 from icssl.bench.render import Item, save_picture
+from icssl.episodes.data_config import DataConfig
 from icssl.episodes.images import ImageSpec
-from icssl.episodes.sources import DataConfig
 from icssl.episodes.stream import EpisodeStream
 
 _BOXES = (

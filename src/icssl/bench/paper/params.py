@@ -13,7 +13,7 @@ from torch import nn
 from icssl.bench.paper.artefact import Artefact, Profile, Rows, no_specs
 from icssl.bench.render import Item, Table
 from icssl.model.baseline import BaselineConfig, BaselineTransformer
-from icssl.model.config import PRESETS, ModelConfig
+from icssl.model.model_config import PRESETS, ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 from icssl.training.config import config_from
 

@@ -1,7 +1,7 @@
 """The five manifolds of the paper, and products of them."""
 
 from icssl._util.errors import check_choice
-from icssl.episodes.manifolds.base import MEASURES, Manifold
+from icssl.episodes.manifolds.protocol import MEASURES, Manifold
 from icssl.episodes.manifolds.surfaces import (
     Cone,
     Cylinder,

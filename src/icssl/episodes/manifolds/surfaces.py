@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from icssl._util.errors import check_positive
-from icssl.episodes.manifolds.base import Manifold, angle_between, uniform
+from icssl.episodes.manifolds.protocol import Manifold, angle_between, uniform
 
 
 @dataclass(frozen=True)

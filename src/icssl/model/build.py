@@ -17,7 +17,7 @@ from icssl._util.files import (
     write_described,
 )
 from icssl.model.baseline import BaselineConfig, BaselineTransformer
-from icssl.model.config import ModelConfig
+from icssl.model.model_config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 
 AnyConfig = ModelConfig | BaselineConfig

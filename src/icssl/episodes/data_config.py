@@ -8,7 +8,7 @@ import torch
 
 from icssl._util.errors import check_at_least, did_you_mean
 from icssl._util.files import cache_folder
-from icssl.episodes.features import FeatureSpec
+from icssl.episodes.feature_tables import FeatureSpec
 from icssl.episodes.images import ImageSpec
 from icssl.episodes.manifolds import MANIFOLDS
 from icssl.episodes.stream import FiniteSource, Mixture, Source

@@ -8,9 +8,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from icssl.episodes.data_config import DataConfig
 from icssl.episodes.episode import Episode
 from icssl.episodes.labels import majority_rate
-from icssl.episodes.sources import DataConfig
 from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation.metrics import Comparison, Estimate, paired, summarise
 from icssl.methods import Method
@@ -121,7 +121,7 @@ def evaluate(
         for name, method in methods.items():
             if progress is not None:
                 progress(f"{source}, {amount} labels, {name}")
-            chosen = [one.tuned(training) for one in each_of(method)]
+            chosen = [one.tune(training) for one in each_of(method)]
             values, metrics = summarise([one(test) for one in chosen], test)
             rows.append(
                 Row(

@@ -7,7 +7,6 @@ from icssl._util.errors import check_at_least, check_choice, check_positive
 from icssl.model import head as descent
 from icssl.model import laplacian
 from icssl.model.eigenmap import STARTS, check_features
-from icssl.model.encoder import DISTANCE_BIASES
 from icssl.model.inputs import SCALES
 from icssl.model.stage import check_class_count, check_sizes
 
@@ -20,7 +19,7 @@ _CHOICES = {
     "laplacian_kernel": laplacian.KERNELS,
     "start": STARTS,
     "head": HEADS,
-    "distance_bias": DISTANCE_BIASES,
+    "distance_bias": descent.DISTANCE_BIASES,
     "kernel": descent.KERNELS,
     "embedding": descent.EMBEDDINGS,
     "expectation": descent.EXPECTATIONS,
@@ -59,7 +58,7 @@ class ModelConfig:
         How often each layer of stages 1 and 2, and each of these stages, is applied.
     head : {"descent", "encoder"}
         Stage 3: :class:`icssl.model.head.GradientDescentHead`, or
-        :class:`icssl.model.encoder.EncoderHead`.
+        :class:`icssl.model.head.EncoderHead`.
     n_classes : int
         Number of classes; a descent head with simplex embeddings takes any.
     kernel, steps, embedding, embedding_size, expectation, hidden, step_size, gamma
