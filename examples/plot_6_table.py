@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from icssl.bench.paper.artefact import PROFILES
-from icssl.bench.paper.registry import ARTEFACTS, all_specs, render, rows_of
+from icssl.bench.paper.catalogue import ARTEFACTS, all_specs, render, rows_of
 from icssl.bench.runner import run_missing
 from icssl.bench.store import Store
 
