@@ -59,9 +59,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("output", type=Path)
     parser.add_argument("--per-class", type=int, default=2000)
-    parser.add_argument(
-        "--package", type=Path, help="Its unpacked files, if any."
-    )
+    parser.add_argument("--package", type=Path, help="Its unpacked files, if any.")
     options = parser.parse_args()
     backbone = load_backbone("efficientnet_lite0")
     with tempfile.TemporaryDirectory() as folder:
