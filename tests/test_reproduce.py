@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import icssl.bench.paper
 from icssl.app.cli import app
+from icssl.bench.batches import train_batch
 from icssl.bench.paper import curves as label_curves
 from icssl.bench.paper import id_ood, image_transfer, judges, verdicts
 from icssl.bench.paper import printed as printed_tables
@@ -27,7 +28,7 @@ from icssl.bench.paper.tables import LEGEND, accuracy_text, against_svc, seen_te
 from icssl.bench.paper.verdicts import BREAK, Finding, Pair, by_level, by_margin, tally
 from icssl.bench.probes import Alignment
 from icssl.bench.render import Picture, Table
-from icssl.bench.runner import run_missing, train_batch
+from icssl.bench.runner import run_missing
 from icssl.bench.spec import Scores
 from icssl.bench.store import Store
 from icssl.episodes.data_config import DataConfig
@@ -1017,7 +1018,7 @@ def test_cli_interrupted_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, quic
             raise KeyboardInterrupt
         return train_batch(*arguments, **options)
 
-    monkeypatch.setattr("icssl.bench.runner.train_batch", interrupt)
+    monkeypatch.setattr("icssl.bench.batches.train_batch", interrupt)
     result = run("reproduce", "ablation", "-o", tmp_path)
     assert result.exit_code == 130
     text = "Interrupted: rows so far are stored. The same command goes on."
@@ -1029,7 +1030,7 @@ def test_cli_interrupted_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, quic
 
 
 def test_cli_reports_from_rows(full_store, tmp_path, quick, monkeypatch):
-    monkeypatch.setattr("icssl.bench.runner.train_batch", pytest.fail)
+    monkeypatch.setattr("icssl.bench.batches.train_batch", pytest.fail)
     folder = full_store.path.parent
     names = ("params", "alignment")  # drawing them all has a test of its own
     monkeypatch.setattr(
