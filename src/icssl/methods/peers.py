@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.semi_supervised import LabelSpreading
 
-from icssl.classifier.search import neighbours_of_all, search_in
+from icssl.classifier.graph_sparse import all_neighbours, make_search
 from icssl.classifier.weights import weights_id
 from icssl.episodes.episode import Episode
 from icssl.methods.base import Method, scale_points
@@ -267,7 +267,7 @@ def large_ours(x: ndarray, y: ndarray, device: str) -> LabelledTable:
 def _knn_graph(x: ndarray) -> csr_matrix:
     """Return a symmetric graph of Gaussian weights, as wide as a row's last neighbour."""
     rows = torch.from_numpy(StandardScaler().fit_transform(x).astype(np.float32))
-    nearest = neighbours_of_all(search_in(rows), GRAPH_NEIGHBOURS)
+    nearest = all_neighbours(make_search(rows), GRAPH_NEIGHBOURS)
     squared = nearest.distances.numpy()
     weight = np.exp(-4 * squared / np.maximum(squared[:, -1:], 1e-12)).ravel()
     ends = np.arange(0, len(weight) + 1, GRAPH_NEIGHBOURS)

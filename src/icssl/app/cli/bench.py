@@ -135,9 +135,9 @@ def scale(
             table_of(data, max(wanted))  # an unreadable file is refused at once
         store = Store(output / "rows.jsonl")
         chosen = choose_methods("scale", names(methods), skip_missing=True)
-        settings = {"data": data, "device": device}
-        settings["threads"] = threads or os.cpu_count() or 1
-        specs = specs_of(chosen, wanted, per_class, draws, **settings)
+        cores = threads or os.cpu_count() or 1
+        machine = {"data": data, "device": device, "threads": cores}
+        specs = specs_of(chosen, wanted, per_class, draws, **machine)
     console = Console()
     missing = len(missing_of(specs, store, retry_failed=True))
     console.print(f"{missing} of {len(specs)} are to be measured.")
