@@ -15,7 +15,7 @@ from icssl.app.labelling import Labelling, class_rows, demo_table, label_rows, s
 from icssl.app.labelling_pieces import CONTEXT_ROWS
 from icssl.app.labelling_report import least_certain, report_html
 from icssl.classifier.plan import MODELS
-from icssl.tables.files import LabelTable, read_table, write_table
+from icssl.tables.reader import LabelTable, read_table, write_table
 
 pd = pytest.importorskip("pandas")
 
@@ -266,7 +266,7 @@ def test_npz_with_wrong_arrays_is_an_error_in_words(tmp_path):
     for target, words in (
         ("label", "has no array 'label': it has 'x', 'table', 'few'."),
         ("tabel", "Did you mean 'table'?"),
-        ("table", "'table' must have a label a row, got (3, 2)"),
+        ("table", "'table' must have one label per row, got (3, 2)"),
         ("few", "nothing to learn from"),
     ):
         result = run(path, "--target", target)

@@ -30,7 +30,7 @@ from icssl.classifier.pretraining.train import (
 )
 from icssl.classifier.views import VIEWS
 from icssl.classifier.weights import RELEASED, load_context_model
-from icssl.tables import ColumnEncoder
+from icssl.tables.columns import ColumnEncoder
 
 SMALL = TaskSpec(points=(20, 30), columns=(2, 5), classes=(2, 3), most_numbers=200)
 TOY = PretrainConfig(

@@ -16,7 +16,7 @@ from icssl.app.cli.common import Console
 from icssl.app.labelling import label_rows
 from icssl.app.labelling_report import _draw_embedding, report_html
 from icssl.bench.plots import LEGEND_NAME, add_legend, draw_label_curves
-from icssl.tables.files import read_table
+from icssl.tables.reader import read_table
 
 HOSTILE = [
     r"$\undefinedmacro$",

@@ -20,7 +20,7 @@ from icssl._util.files import replacing
 from icssl.episodes.episode import Episode
 from icssl.episodes.ground_truth import ground_truth
 from icssl.episodes.labels import PLACEMENTS, choose_labelled, label_count
-from icssl.tables.features import image_files, open_image, read_features
+from icssl.tables.reader import image_files, open_image, read_features
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class FeatureSpec:
     Parameters
     ----------
     path : Path
-        See :func:`icssl.tables.features.read_features`.
+        See :func:`icssl.tables.reader.read_features`.
     split : {"train", "test"}
     train_classes : int
         How many of the classes, in the order of their names, are for training.
@@ -292,7 +292,7 @@ def extract_folder(
 
 
 def save_features(output: Path, x: ndarray, y: ndarray) -> None:
-    """The ``.npz`` that :func:`icssl.tables.features.read_features` reads."""
+    """The ``.npz`` that :func:`icssl.tables.reader.read_features` reads."""
     _check_suffix(output)
     with replacing(output) as unfinished:
         np.savez(unfinished, x=x, y=y)

@@ -24,7 +24,7 @@ from icssl.app.cli.common import (
 
 if TYPE_CHECKING:
     from icssl.app.labelling import Labelling, Tally
-    from icssl.tables.files import LabelTable
+    from icssl.tables.reader import LabelTable
 
 _MOST_CLASSES = 20  # in the table that is printed
 _SUGGESTED = 10
@@ -135,7 +135,7 @@ def classify(
     """
     from icssl._util.ray import check_engine, check_owner
     from icssl.app.labelling import demo_table, summary_lines
-    from icssl.tables.files import read_table, write_table
+    from icssl.tables.reader import read_table, write_table
 
     console = Console()
     with user_errors():
@@ -190,7 +190,8 @@ def _checked(
     demo: bool,
 ) -> Path | None:
     """Refuse what cannot be done before anything is read; where the rows go."""
-    from icssl.tables.files import SUFFIXES, check_new, check_output, default_output
+    from icssl.tables.formats import suffix_of, writable_suffixes
+    from icssl.tables.reader import check_new, check_output, default_output
 
     if demo and (data or target or output):
         raise ValueError("--demo has its own table and writes none: give --report alone.")
@@ -201,7 +202,7 @@ def _checked(
             f"{data} is a folder: a folder of Parquet files needs --engine ray, and "
             "--engine local takes one file."
         )
-    if data is not None and data.suffix in SUFFIXES:
+    if data is not None and suffix_of(data) in writable_suffixes():
         output = output or default_output(data)
         check_output(output, data, force=force)
         check_file(output)
@@ -230,8 +231,8 @@ def _checked_for_ray(
     demo: bool,
 ) -> Path:
     """Refuse what cannot be done before anything is read; the folder of the rows."""
-    from icssl.tables.files import check_output, default_output
     from icssl.tables.pieces import check_parts
+    from icssl.tables.reader import check_output, default_output
 
     for name, asked in (("demo", demo), ("report", report)):
         if asked:

@@ -132,7 +132,7 @@ def features(
     from rich.progress import track
 
     from icssl.episodes.feature_tables import extract_folder, load_backbone
-    from icssl.tables.features import image_files
+    from icssl.tables.reader import image_files
 
     with user_errors():
         check_file(output)

@@ -31,12 +31,7 @@ from icssl.app.explore.guard import client, guard
 from icssl.app.explore.layout import page
 from icssl.app.explore.sources import use_one_thread
 from icssl.app.explore.state import State, from_link, to_link
-from icssl.app.explore.tables import (
-    Uploads,
-    check_size,
-    download,
-    labelled_table,
-)
+from icssl.app.explore.uploads import Uploads, check_size, download, label_upload
 
 _LOG = logging.getLogger(__name__)
 _MOST_REQUEST = 2**24  # bytes; the page sends a file of MOST_BYTES at most, as base64
@@ -227,7 +222,7 @@ def _add_download(app: Dash, uploads: Uploads) -> None:
         state = _state_of(values)
         try:
             upload = uploads.get(state.table, client())
-            found, _warnings = labelled_table(upload, state.target, state.marks)
+            found, _warnings = label_upload(upload, state.target, state.marks)
             name, content = download(upload, found)
         except ValueError as error:
             return no_update, str(error)
