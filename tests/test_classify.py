@@ -11,8 +11,14 @@ from typer.testing import CliRunner
 
 from helpers import skip_without_reader
 from icssl.app.cli import app
-from icssl.app.labelling import Labelling, class_rows, demo_table, label_rows, summary_lines
-from icssl.app.labelling_pieces import CONTEXT_ROWS
+from icssl.app.labelling import (
+    CONTEXT_ROWS,
+    Labelling,
+    class_rows,
+    demo_table,
+    label_rows,
+    summary_lines,
+)
 from icssl.app.labelling_report import least_certain, report_html
 from icssl.classifier.plan import MODELS
 from icssl.tables.reader import LabelTable, read_table, write_table
@@ -448,9 +454,9 @@ def test_another_separator_is_suggested(tmp_path, mark):
 def test_the_mean_of_a_class_is_over_rows_without_a_label():
     labelling = label_rows(demo_table())
     for code, row in enumerate(labelling.tally.class_rows):
-        found = (labelling.codes == code) & (labelling.given < 0)
+        found = (labelling.codes == code) & (labelling.given_codes < 0)
         assert row[3] == f"{labelling.probability[found].mean():.3f}"
-    known = replace(labelling, given=labelling.codes)
+    known = replace(labelling, given_codes=labelling.codes)
     assert {row[3] for row in known.tally.class_rows} == {"-"}
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import fnmatch
 import importlib
 import json
+import pydoc
 import re
 import runpy
 import subprocess
@@ -27,6 +28,7 @@ from icssl.training.config import PRESETS, TrainConfig
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+PACKAGE = ROOT / "src" / "icssl"
 BUILT = ("_build", "generated", "tutorials", "_templates")
 PAGES = sorted(
     path
@@ -130,6 +132,26 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+TODAY = [page for page in MARKDOWN if page.name not in ("LOG.md", "CHANGELOG.md")]
+
+
+@pytest.mark.parametrize("page", TODAY, ids=lambda path: path.stem)
+def test_files_that_a_page_names_are_there(page):
+    """Paths from the root of the repository or of the package, as `model/head.py`."""
+    tops = {path.name for folder in (ROOT, PACKAGE) for path in folder.iterdir()}
+    for name in re.findall(
+        r"`([\w/-]+/[\w.-]+\.(?:py|md|toml|safetensors))`", page.read_text()
+    ):
+        if name.split("/")[0] in tops:
+            assert (ROOT / name).exists() or (PACKAGE / name).exists(), name
+
+
+@pytest.mark.parametrize("page", TODAY, ids=lambda path: path.stem)
+def test_names_of_the_package_on_a_page_are_there(page):
+    for name in re.findall(r"`(icssl(?:\.\w+)+)\b[^`/]*`", page.read_text()):
+        assert pydoc.locate(name) is not None, name
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)

@@ -16,7 +16,7 @@ from helpers import F64
 from icssl import ICSSLClassifier
 from icssl.app.cli import app
 from icssl.classifier.kernels import DIFFUSED, KERNELS
-from icssl.classifier.model import ContextConfig, ContextModel, see_rows
+from icssl.classifier.model import ContextConfig, ContextModel, features_of_tables
 from icssl.classifier.pretraining import train as pretrain_file
 from icssl.classifier.pretraining.synthetic_tables import TaskSpec
 from icssl.classifier.pretraining.train import (
@@ -227,7 +227,7 @@ def toy_model(members=2, seed=0):
 
 def test_a_member_learns_by_itself():
     task = draw_task(TOY, "pretrain", 0, "cpu")
-    seen = see_rows(task.x, task.y, task.labelled, task.n_classes, VIEWS, 4)
+    seen = features_of_tables(task.x, task.y, task.labelled, task.n_classes, VIEWS, 4)
     both, single = toy_model(2), [toy_model(1), toy_model(1)]
     for i, model in enumerate(single):
         model.gates[0].load_state_dict(both.gates[i].state_dict())
@@ -245,10 +245,10 @@ def test_a_member_learns_by_itself():
 
 def test_loss_is_on_unlabelled_and_on_new_rows():
     task = draw_task(TOY, "pretrain", 0, "cpu")
-    seen = see_rows(task.x, task.y, task.labelled, task.n_classes, VIEWS, 4)
+    seen = features_of_tables(task.x, task.y, task.labelled, task.n_classes, VIEWS, 4)
     model = toy_model(1)
-    reading = model.decide(seen)
-    own, new = reading.own().logits, reading.new(task.new_x).logits
+    reading = model.fit_features(seen)
+    own, new = reading.predict_context().logits, reading.predict_new(task.new_x).logits
     losses = [
         -own[i, j].log_softmax(0)[task.y[i, j]]
         for i in range(2)

@@ -28,9 +28,9 @@ NAME = 80
 """Most characters of a name or a cell that are shown."""
 
 CONTEXT_ROWS = 2_000
-"""Rows of a context for many pieces, unless asked for. All rows of a table are compared with
-these, so that more of them make every row slower; so many are read in all views however
-many columns they have."""
+"""Rows of a context for many pieces, by default. Every row of the table is compared with
+all of these, so that more of them make every row slower; this many are read in all views,
+however many columns they have."""
 
 SUGGESTIONS = 10
 """Rows worth labelling that a report names, unless asked for."""
@@ -267,7 +267,7 @@ def _write(labelling: Labelling, output: Path | None, report: Path | None) -> No
 
 
 def demo_table() -> LabelTable:
-    """Return wines of three growers by 13 measurements; three wines of each have a label."""
+    """Return wines of three growers by 13 measurements; three of each have a label."""
     from sklearn.datasets import load_wine
 
     wine = load_wine()

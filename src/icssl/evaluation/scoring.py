@@ -121,7 +121,7 @@ def evaluate(
         for name, method in methods.items():
             if progress is not None:
                 progress(f"{source}, {amount} labels, {name}")
-            chosen = [one.tuned(training) for one in each_of(method)]
+            chosen = [one.tune(training) for one in each_of(method)]
             values, metrics = summarise([one(test) for one in chosen], test)
             rows.append(
                 Row(

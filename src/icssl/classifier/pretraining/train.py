@@ -23,8 +23,14 @@ from icssl._util.files import (
 )
 from icssl._util.random import generator_for
 from icssl.classifier.fitted import log_temperature
-from icssl.classifier.graphs import Graph, scale_of
-from icssl.classifier.model import ContextConfig, ContextModel, Sight, see_graph, see_rows
+from icssl.classifier.graphs import DenseGraph, neighbour_distances
+from icssl.classifier.model import (
+    ContextConfig,
+    ContextFeatures,
+    ContextModel,
+    features_of_graphs,
+    features_of_tables,
+)
 from icssl.classifier.pretraining.processes import ALONE, Processes
 from icssl.classifier.pretraining.synthetic_tables import TaskSpec
 from icssl.classifier.views import VIEWS, Views
@@ -309,7 +315,7 @@ def scale_like_encoder(
     return own, other
 
 
-def features_of_task(task: Task, config: PretrainConfig, step: int) -> Sight:
+def features_of_task(task: Task, config: PretrainConfig, step: int) -> ContextFeatures:
     """Return what the model sees of the contexts, in the input mode of this step."""
     generator = generator_for(config.seed, "sights", step)
     names, shares = zip(*INPUT_MODES, strict=True)
@@ -317,8 +323,8 @@ def features_of_task(task: Task, config: PretrainConfig, step: int) -> Sight:
     name, k = names[int(chosen)], config.model.k
     labels = (task.y, task.labelled, task.n_classes)
     if name == "graph":
-        return see_graph(_graph_of(task), *labels, k)
-    return see_rows(task.x, *labels, VIEWS if name == "views" else VIEWS[:1], k)
+        return features_of_graphs(_graph_of(task), *labels, k)
+    return features_of_tables(task.x, *labels, VIEWS if name == "views" else VIEWS[:1], k)
 
 
 @torch.no_grad()
@@ -327,12 +333,12 @@ def _graph_of(task: Task) -> Tensor:
     no_labels = task.y[:, :0]
     views = Views.fit(task.x, ("ranks",), no_labels, task.x[:, :0, : task.n_classes])
     (rows,) = views(task.x)
-    graph = Graph(rows, scale_of(rows, rows, own=True))
+    graph = DenseGraph(rows, neighbour_distances(rows, rows, skip_self=True))
     return graph.dense()
 
 
 def loss_of(
-    model: ContextModel, features: Sight, task: Task, whole: Task | None = None
+    model: ContextModel, features: ContextFeatures, task: Task, whole: Task | None = None
 ) -> Tensor:
     """Return the mean cross-entropy of the members on unlabelled rows and on new rows.
 
@@ -340,7 +346,7 @@ def loss_of(
     ----------
     model : ContextModel
         All of its members are trained.
-    features : Sight
+    features : ContextFeatures
         What the model sees of ``task``.
     task : Task
         Contexts that this process works on.
@@ -351,15 +357,17 @@ def loss_of(
     new = None
     if features.kernels.views is not None and task.new_x.shape[1]:
         with torch.no_grad():
-            new = features.kernels.columns(features.kernels.place(task.new_x))
+            new = features.kernels.label_kernels(features.kernels.place(task.new_x))
     unlabelled, losses = ~task.labelled, []
     share, new_share = _shares(task, task if whole is None else whole)
     for member in range(len(model.gates)):
-        context = model.decide(features, [member])
-        loss = cross_entropy(context.own().logits[unlabelled], task.y[unlabelled])
+        context = model.fit_features(features, [member])
+        loss = cross_entropy(
+            context.predict_context().logits[unlabelled], task.y[unlabelled]
+        )
         losses.append(share * loss)
         if new is not None:
-            logits = context.of_columns(new).logits
+            logits = context.predict_kernels(new).logits
             new_loss = cross_entropy(logits.flatten(0, 1), task.new_y.flatten())
             losses.append(_NEW_WEIGHT * new_share * new_loss)
     return torch.stack(losses).sum() / len(model.gates)
@@ -379,14 +387,14 @@ class _CalibrationBatch(NamedTuple):
     logits: Tensor  # of unlabelled rows alone, as y
     y: Tensor
     unlabelled: Tensor
-    per_class: Tensor
+    labels_per_class: Tensor
     n_classes: int
     reach: Tensor
 
     def loss(self, calibration: Tensor) -> Tensor:
         """Return the cross-entropy with the temperature of this calibration."""
         logarithm = log_temperature(
-            calibration, self.per_class, self.n_classes, self.reach
+            calibration, self.labels_per_class, self.n_classes, self.reach
         )[self.unlabelled]
         return cross_entropy(self.logits * (-logarithm).exp()[:, None], self.y)
 
@@ -416,13 +424,13 @@ def calibrate(model: ContextModel, config: PretrainConfig, device: str) -> None:
 @torch.no_grad()
 def _calibration_batch(model: ContextModel, task: Task) -> _CalibrationBatch:
     labels = (task.y, task.labelled, task.n_classes)
-    context = model.decide(see_rows(task.x, *labels, VIEWS, model.config.k))
-    predicted, unlabelled = context.own(), ~task.labelled
+    context = model.fit_features(features_of_tables(task.x, *labels, VIEWS, model.config.k))
+    predicted, unlabelled = context.predict_context(), ~task.labelled
     return _CalibrationBatch(
         predicted.logits[unlabelled],
         task.y[unlabelled],
         unlabelled,
-        context.per_class,
+        context.labels_per_class,
         task.n_classes,
         predicted.reach,
     )
