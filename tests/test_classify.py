@@ -13,6 +13,7 @@ from helpers import skip_without_reader
 from icssl.app.cli import app
 from icssl.app.labelling import (
     CONTEXT_ROWS,
+    SUGGESTIONS,
     Labelling,
     class_rows,
     demo_table,
@@ -351,6 +352,7 @@ def test_help_teaches():
     for word in ("--demo", "--report", "flowers-labelled.csv", "reach", "probability"):
         assert word in text
     assert f"[default: ({CONTEXT_ROWS:,})]" in text
+    assert f"[default: ({SUGGESTIONS})]" in text
     assert f"and some others, {CONTEXT_ROWS:,} by default" in text
     for model in MODELS:
         assert model in text

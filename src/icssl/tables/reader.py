@@ -121,7 +121,7 @@ def choose_target(
         features = _feature_columns(name, file, target, drop)
     if not features.shape[1]:
         raise ValueError(f"{name} has nothing to learn from beside the target {target!r}.")
-    stored = file.stored if store else None
+    stored = file.stored_cells if store else None
     return LabelTable(name, features, file.labels(target), stored, separator)
 
 
@@ -258,8 +258,8 @@ def _split_classes(
     names = file.names
     if isinstance(file.cells, dict):
         if not {"x", "y"} <= set(names):
-            there = ", ".join(names) or "none"
-            raise ValueError(f"{path} must hold the arrays x and y, got {there}.")
+            listed = ", ".join(names) or "none"
+            raise ValueError(f"{path} must hold the arrays x and y, got {listed}.")
         return file.cells["x"], file.cells["y"]
     matches = [name for name in ([label] if label else LABEL_NAMES) if name in names]
     if not matches:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from io import BufferedIOBase, BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class Source:
         """Number of bytes."""
         return Path(self.name).stat().st_size if self.content is None else len(self.content)
 
-    def open(self) -> BufferedIOBase:
+    def open(self) -> BufferedReader | BytesIO:
         """Open the file to read its bytes."""
         return Path(self.name).open("rb") if self.content is None else BytesIO(self.content)
 
@@ -151,7 +151,7 @@ class FileTable:
         return [str(name) for name in self.cells]
 
     @property
-    def stored(self) -> Any:
+    def stored_cells(self) -> Any:
         """The cells to write back."""
         return self.cells if self.read_stored is None else self.read_stored()
 
