@@ -125,6 +125,16 @@ def test_a_format_that_cannot_be_written_is_not_for_the_command(tmp_path):
         read_table(tmp_path / "a.npy", "y")
 
 
+def test_an_npy_file_that_says_it_is_larger_than_it_is_is_refused(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros((3, 3)))
+    honest = path.read_bytes()
+    path.write_bytes(honest.replace(b"(3, 3), }" + b" " * 12, b"(3, 3000000000000), }"))
+    assert path.read_bytes() != honest
+    with pytest.raises(ValueError, match=r"cannot be read as \.npy: .* and 72 are there"):
+        read_features(path)
+
+
 def test_the_page_takes_no_archive():
     with pytest.raises(ValueError, match=r"a\.npz is no table that the page reads"):
         read_upload("a.npz", encoded("PK"))

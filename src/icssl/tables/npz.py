@@ -68,8 +68,10 @@ def read_npy(source: Source, options: ReadOptions) -> FileTable:
     """Read one array whose last column is the class, as the arrays ``x`` and ``y``."""
     try:
         with source.open() as file:
-            table = np.load(file, allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
+            _read_header(source.name, file, source.size)
+            file.seek(0)
+            table = np.lib.format.read_array(file, allow_pickle=False)
+    except _DAMAGED as error:
         raise ValueError(
             f"{source.name} cannot be read as .npy: {reason_of(error)}."
         ) from error
@@ -103,13 +105,7 @@ def _read_headers(source: Source) -> dict[str, _ArrayHeader]:
     with _open_archive(source) as archive:
         for entry in archive.infolist():
             with archive.open(entry) as file:
-                header = _read_header(entry.filename, file)
-                length = file.tell()
-            if length + header.nbytes != entry.file_size:
-                raise ValueError(
-                    f"{entry.filename!r} says it has {header.nbytes:,} bytes of data, and "
-                    f"{entry.file_size - length:,} are there"
-                )
+                header = _read_header(entry.filename, file, entry.file_size)
             name = entry.filename.removesuffix(_SUFFIX)
             if name in headers:
                 raise ValueError(f"it has more than one array {name!r}")
@@ -141,7 +137,8 @@ def write_arrays(path: Path, arrays: Mapping[str, ndarray]) -> None:
                 np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
 
 
-def _read_header(name: str, file: Any) -> _ArrayHeader:
+def _read_header(name: str, file: Any, size: int) -> _ArrayHeader:
+    """Read a header; refuse objects, and data that are not as long as it says."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
@@ -152,7 +149,12 @@ def _read_header(name: str, file: Any) -> _ArrayHeader:
         raise ValueError(f"{name!r} has fields with names that are not ASCII")
     if dtype.hasobject:
         raise ValueError(f"{name!r} is an array of objects, which are never read")
-    return _ArrayHeader(name, shape, dtype)
+    header, data = _ArrayHeader(name, shape, dtype), size - file.tell()
+    if header.nbytes != data:
+        raise ValueError(
+            f"{name!r} says it has {header.nbytes:,} bytes of data, and {data:,} are there"
+        )
+    return header
 
 
 @contextmanager
