@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -159,7 +159,7 @@ def classify(
         check_engine(engine, address, gpus_per_task)
         check_owner(engine, "local", separator=separator, suggest=suggest)
         check_owner(engine, "ray", context_rows=context_rows, seed=seed)
-        asked = {
+        asked: dict[str, Any] = {
             "separator": separator,
             "suggestions": suggest,
             "gpus_per_task": gpus_per_task,

@@ -9,7 +9,7 @@ from icssl.app.explore import figures
 from icssl.app.explore.layout import table
 from icssl.app.explore.play import DRAWN, drawable
 from icssl.app.explore.state import State
-from icssl.app.explore.uploads import Upload, Uploads
+from icssl.app.explore.uploads import Upload, Uploads, label_upload
 from icssl.app.labelling import CLASS_HEADER, Labelling, class_rows, summary_lines
 from icssl.app.labelling_report import least_certain, row_table
 
