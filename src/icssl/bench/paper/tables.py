@@ -7,7 +7,7 @@ from statistics import stdev
 from icssl.bench.paper.artefact import Cell, Row, Rows, published
 from icssl.bench.paper.runs import title_of
 from icssl.bench.spec import accuracies_of
-from icssl.evaluation.metrics import Comparison, paired
+from icssl.evaluation.metrics import Comparison, compare_paired
 from icssl.evaluation.predictors import METHODS
 
 UNDERTRAINED = "†"
@@ -54,7 +54,7 @@ def compared(rows: Rows, cell: Cell, other: Cell) -> Comparison | None:
     """One row against another on the same episodes; None where either is missing."""
     if cell not in rows or other not in rows:
         return None
-    return paired(accuracies_of(rows[cell]), accuracies_of(rows[other]))
+    return compare_paired(accuracies_of(rows[cell]), accuracies_of(rows[other]))
 
 
 def against_svc(rows: Rows, cells: Iterable[Cell]) -> str:
