@@ -5,7 +5,7 @@ from importlib.util import find_spec
 # Modules that cannot be imported without an optional package.
 NEEDS = {
     "triton": [
-        "classifier/triton_graph",
+        "classifier/graph_triton",
         "model/triton_eigenmap",
         "model/triton_narrow",
         "model/triton_walks",

@@ -25,8 +25,7 @@ import torch
 from sklearn.datasets import make_classification
 
 from icssl.bench.scale.run import apart
-from icssl.classifier.search import Compared, Indexed
-from icssl.classifier.sparse import KEPT
+from icssl.classifier.graph_sparse import SPARSE_NEIGHBOURS, BruteForceSearch, IndexSearch
 
 COLUMNS, NEW, ALONE = 20, 1_000, 50
 REQUIRED = {  # what installing a package brings that icssl does not have
@@ -57,7 +56,7 @@ class Torch:
     """Brute force: distances by a product of matrices, then topk, in blocks."""
 
     def __init__(self, x, k):
-        self.search, self.k = Compared(torch.from_numpy(x)), k
+        self.search, self.k = BruteForceSearch(torch.from_numpy(x)), k
 
     def query(self, rows):
         """Indices of the nearest."""
@@ -101,7 +100,7 @@ class FaissIVF(FaissFlat):
         import faiss
 
         faiss.omp_set_num_threads(1)
-        self.index, self.k = Indexed(torch.from_numpy(x)).index, k
+        self.index, self.k = IndexSearch(torch.from_numpy(x)).index, k
         self.index.nprobe = self.probes
 
 
@@ -265,7 +264,7 @@ def main():
     parser.add_argument("--sizes", default="5000,20000")
     parser.add_argument("--columns", default="20,64")
     parser.add_argument("--largest", type=int, default=100_000, help="rows of 20 columns")
-    parser.add_argument("--neighbours", type=int, default=KEPT)
+    parser.add_argument("--neighbours", type=int, default=SPARSE_NEIGHBOURS)
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
     rows = []

@@ -47,7 +47,9 @@ def compare(context, kept):
     truth = context.y[hidden]
 
     def read(**options):
-        found = ICSSLClassifier(device="cpu", **options).fit(context.table, context.shown)
+        found = ICSSLClassifier(device="cpu", **options).fit(
+            context.table, context.visible_labels
+        )
         assert found.backend_ == options["backend"]
         return found.label_distributions_[hidden], found.transduction_[hidden]
 

@@ -25,18 +25,24 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import F64, F64_DEEP, few_labels
 from icssl import ICSSLClassifier
-from icssl.classifier import exact, search
-from icssl.classifier import fitted as reading_file
-from icssl.classifier import graphs as neighbours
+from icssl.classifier import fitted as fitted_file
+from icssl.classifier import graph_exact, graph_sparse, graphs, plan
 from icssl.classifier import model as model_file
-from icssl.classifier import plan as backends
-from icssl.classifier.exact import AttentionGraph, exact_graph
+from icssl.classifier.graph_exact import AttentionGraph, exact_graph
+from icssl.classifier.graph_sparse import (
+    SPARSE_NEIGHBOURS,
+    BruteForceSearch,
+    IndexSearch,
+    SparseGraph,
+    all_neighbours,
+    make_search,
+)
 from icssl.classifier.graphs import (
-    NEIGHBOURS,
-    SPARE,
-    Graph,
-    Scale,
-    scale_of,
+    BANDWIDTH_NEIGHBOURS,
+    SPARE_COLUMNS,
+    DenseGraph,
+    NeighbourDistances,
+    neighbour_distances,
 )
 from icssl.classifier.kernels import KERNELS
 from icssl.classifier.model import ContextConfig, ContextModel
@@ -51,8 +57,6 @@ from icssl.classifier.plan import (
     needed_memory,
     views_for,
 )
-from icssl.classifier.search import Compared, Indexed, neighbours_of_all, search_in
-from icssl.classifier.sparse import KEPT, SparseGraph
 from icssl.classifier.views import VIEWS
 from icssl.tables import chunks
 
@@ -83,7 +87,7 @@ def fitted(X, y, **options):
 def indexed(monkeypatch):
     """Every context has an index, however few its rows."""
     pytest.importorskip("faiss")
-    monkeypatch.setattr(search, "COMPARED_ROWS", 0)
+    monkeypatch.setattr(graph_sparse, "BRUTE_FORCE_ROWS", 0)
 
 
 @pytest.fixture
@@ -99,46 +103,48 @@ def without_index(monkeypatch):
 @pytest.mark.parametrize("d", [2, 300], ids=["near", "concentrated"])
 def test_attention_is_a_product_with_the_dense_weights(generator, monkeypatch, block, d):
     """In 300 columns a row's weight to itself would be e^100 times any other."""
-    monkeypatch.setattr(exact, "_BLOCK", block)
+    monkeypatch.setattr(graph_exact, "_BLOCK", block)
     x = table(generator, b=2, d=d)
-    scale, values = scale_of(x, x, own=True), columns_of(generator, x)
+    scale, values = neighbour_distances(x, x, skip_self=True), columns_of(generator, x)
     assert d == 2 or (4 * scale.near / scale.contrast).max() > 50
-    dense, found = Graph(x, scale), AttentionGraph(x, scale)
+    dense, found = DenseGraph(x, scale), AttentionGraph(x, scale)
     torch.testing.assert_close(found.degrees, dense.degrees, **F64)
     torch.testing.assert_close(found @ values, dense @ values, **F64)
 
 
 def test_attention_in_float32(generator):
     x = table(generator, n=2500, d=20)
-    values, scale = columns_of(generator, x, 56), scale_of(x, x, own=True)
-    expected = Graph(x, scale, hold=True) @ values
-    rough = AttentionGraph(x.float(), Scale(scale.near.float(), scale.far.float()))
+    values, scale = columns_of(generator, x, 56), neighbour_distances(x, x, skip_self=True)
+    expected = DenseGraph(x, scale, hold=True) @ values
+    rough = AttentionGraph(
+        x.float(), NeighbourDistances(scale.near.float(), scale.far.float())
+    )
     error = (rough @ values.float()).double() - expected
     assert error.norm() < F32["rtol"] * expected.norm()
-    apart = rough.degrees.double() / Graph(x, scale, hold=True).degrees - 1
+    apart = rough.degrees.double() / DenseGraph(x, scale, hold=True).degrees - 1
     assert apart.abs().max() < F32["rtol"]
 
 
 def test_rows_that_are_nearly_equal_go_in_blocks(generator):
     """Far from the origin, float32 has no digits left for what is between them."""
     x = 20 + 0.03 * table(generator).float()
-    scale = scale_of(x, x, own=True)
+    scale = neighbour_distances(x, x, skip_self=True)
     found = exact_graph(x, scale)
-    assert type(found) is Graph
+    assert type(found) is DenseGraph
     values = columns_of(generator, x)
     assert (found @ values).isfinite().all()
-    expected = Graph(x, scale) @ values
+    expected = DenseGraph(x, scale) @ values
     torch.testing.assert_close(found @ values, expected, **F32)
-    assert type(exact_graph(x.double(), scale_of(x.double(), x.double(), own=True))) is (
-        AttentionGraph
-    )
+    assert type(
+        exact_graph(x.double(), neighbour_distances(x.double(), x.double(), skip_self=True))
+    ) is (AttentionGraph)
 
 
 @pytest.mark.parametrize("block", [7, 40])
 def test_weights_held_in_blocks_are_the_dense_ones(generator, block):
     x = table(generator, b=2)
-    scale, values = scale_of(x, x, own=True), columns_of(generator, x)
-    held, dense = Graph(x, scale, block, hold=True), Graph(x, scale)
+    scale, values = neighbour_distances(x, x, skip_self=True), columns_of(generator, x)
+    held, dense = DenseGraph(x, scale, block, hold=True), DenseGraph(x, scale)
     torch.testing.assert_close(held.dense(), dense.dense(), **F64)
     torch.testing.assert_close(held @ values, dense @ values, **F64)
 
@@ -155,21 +161,21 @@ def exact_neighbours(x, count):
 
 @pytest.mark.parametrize("at_once", [1, 90 * 7, 2**22])
 def test_neighbours_by_comparing_are_those_of_scikit_learn(generator, monkeypatch, at_once):
-    monkeypatch.setattr(search, "_AT_ONCE", at_once)
+    monkeypatch.setattr(graph_sparse, "_DISTANCES_AT_ONCE", at_once)
     x = table(generator)[0]
-    found = neighbours_of_all(Compared(x), 10)
+    found = all_neighbours(BruteForceSearch(x), 10)
     indices, distances = exact_neighbours(x.numpy(), 10)
     np.testing.assert_array_equal(found.indices, indices)
     np.testing.assert_allclose(found.distances, distances, **F64_DEEP)
 
 
-@pytest.mark.parametrize("way", [Compared, Indexed])
+@pytest.mark.parametrize("way", [BruteForceSearch, IndexSearch])
 def test_no_row_is_its_own_neighbour_not_even_among_equals(generator, way):
-    if way is Indexed:
+    if way is IndexSearch:
         pytest.importorskip("faiss")
     x = table(generator, n=60, dtype=torch.float32)[0]
     x[:40] = x[0]
-    found = neighbours_of_all(way(x), 15)
+    found = all_neighbours(way(x), 15)
     for i in range(60):
         others = found.indices[i].tolist()
         assert i not in others
@@ -186,8 +192,8 @@ def clusters(n=3000, d=8):
 def test_an_index_finds_nearly_all_neighbours():
     pytest.importorskip("faiss")
     x = clusters()
-    found, _ = neighbours_of_all(Indexed(x), KEPT)
-    exactly, _ = exact_neighbours(x.numpy(), KEPT)
+    found, _ = all_neighbours(IndexSearch(x), SPARSE_NEIGHBOURS)
+    exactly, _ = exact_neighbours(x.numpy(), SPARSE_NEIGHBOURS)
     hits = [np.isin(e, f).mean() for e, f in zip(exactly, found.numpy(), strict=True)]
     assert np.mean(hits) > 0.95
     nearest = [np.isin(e[:12], f) for e, f in zip(exactly, found.numpy(), strict=True)]
@@ -197,7 +203,7 @@ def test_an_index_finds_nearly_all_neighbours():
 def test_an_index_is_the_same_every_time_and_for_a_row_alone():
     pytest.importorskip("faiss")
     x, new = clusters()[:2900], clusters()[2900:]
-    first, again = Indexed(x), Indexed(x)
+    first, again = IndexSearch(x), IndexSearch(x)
     together = first(new, 20)
     for other in (again, pickle.loads(pickle.dumps(first))):
         for one, two in zip(together, other(new, 20), strict=True):
@@ -208,29 +214,29 @@ def test_an_index_is_the_same_every_time_and_for_a_row_alone():
 
 def test_rows_whose_cells_hold_too_few_are_compared_with_all(generator, monkeypatch):
     pytest.importorskip("faiss")
-    monkeypatch.setattr(search, "_PROBED", 1)
+    monkeypatch.setattr(graph_sparse, "_PROBED", 1)
     x = clusters(400)
-    found = neighbours_of_all(Indexed(x), 150)  # of cells of ten rows
+    found = all_neighbours(IndexSearch(x), 150)  # of cells of ten rows
     exactly, _ = exact_neighbours(x.numpy(), 150)
     np.testing.assert_array_equal(found.indices.sort().values, np.sort(exactly, axis=1))
 
 
 def test_an_index_is_for_many_rows_and_where_it_is_installed(monkeypatch):
     pytest.importorskip("faiss")
-    monkeypatch.setattr(search, "COMPARED_ROWS", 100)
-    assert isinstance(search_in(clusters(100)), Compared)
-    assert isinstance(search_in(clusters(101)), Indexed)
+    monkeypatch.setattr(graph_sparse, "BRUTE_FORCE_ROWS", 100)
+    assert isinstance(make_search(clusters(100)), BruteForceSearch)
+    assert isinstance(make_search(clusters(101)), IndexSearch)
     monkeypatch.setitem(sys.modules, "faiss", None)
-    assert isinstance(search_in(clusters(101)), Compared)
+    assert isinstance(make_search(clusters(101)), BruteForceSearch)
 
 
 # Sparse graphs
 
 
 def sparse_graph(x, kept):
-    found = neighbours_of_all(Compared(x[0]), kept)
-    scale = scale_of(x, x, own=True)
-    return SparseGraph.of_neighbours(found, scale), Graph(x, scale)
+    found = all_neighbours(BruteForceSearch(x[0]), kept)
+    scale = neighbour_distances(x, x, skip_self=True)
+    return SparseGraph.of_neighbours(found, scale), DenseGraph(x, scale)
 
 
 def test_with_all_neighbours_a_sparse_graph_is_the_dense_one(generator):
@@ -281,26 +287,28 @@ def context(generator, n=150, c=3, m=9):
 
 
 @pytest.mark.parametrize(
-    "backend", [Backend("exact"), Backend("sparse", kept=150)], ids=lambda b: b.name
+    "backend", [Backend("exact"), Backend("sparse", n_neighbors=150)], ids=lambda b: b.name
 )
 def test_a_backend_that_leaves_out_nothing_is_the_dense_one(generator, backend):
     model, case = random_model(), context(generator)
     new = table(generator, n=20)
-    dense, found = model.read(*case), model.read(*case, backend=backend)
-    pairs = [(found.own(parts=True), dense.own(parts=True))]
-    pairs += [(found.new(new, parts=True), dense.new(new, parts=True))]
+    dense, found = model.fit(*case), model.fit(*case, backend=backend)
+    pairs = [(found.predict_context(parts=True), dense.predict_context(parts=True))]
+    pairs += [(found.predict_new(new, parts=True), dense.predict_new(new, parts=True))]
     for one, other in pairs:
         for part, expected in zip(one, other, strict=True):
             torch.testing.assert_close(part, expected, **F64_DEEP)
 
 
-@pytest.mark.parametrize("backend", [Backend("exact"), Backend("sparse", kept=20)])
+@pytest.mark.parametrize("backend", [Backend("exact"), Backend("sparse", n_neighbors=20)])
 def test_backends_follow_the_order_of_rows(generator, backend):
     model, (x, y, labelled, c) = random_model(), context(generator)
     order = torch.randperm(x.shape[1], generator=generator)
-    plain = model.read(x, y, labelled, c, backend=backend).own().logits
-    shuffled = model.read(x[:, order], y[:, order], labelled[:, order], c, backend=backend)
-    torch.testing.assert_close(shuffled.own().logits, plain[:, order], **F64_DEEP)
+    plain = model.fit(x, y, labelled, c, backend=backend).predict_context().logits
+    shuffled = model.fit(x[:, order], y[:, order], labelled[:, order], c, backend=backend)
+    torch.testing.assert_close(
+        shuffled.predict_context().logits, plain[:, order], **F64_DEEP
+    )
 
 
 @pytest.mark.parametrize(
@@ -311,18 +319,21 @@ def test_kernels_take_what_the_gpu_has_room_for(monkeypatch, shared, most):
     has = {} if shared is None else {"shared_memory_per_block_optin": shared}
     found = SimpleNamespace(**has)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
-    assert exact._most_coordinates(torch.device("cuda")) == most
+    assert graph_exact._most_coordinates(torch.device("cuda")) == most
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_devices_agree(generator, device, name):
     model, (x, y, labelled, c) = random_model(), context(generator)
-    backend, new = Backend(name, kept=20), table(generator, n=6)
-    reading = model.read(x, y, labelled, c, backend=backend)
-    expected = reading.own().logits, reading.new(new).logits
+    backend, new = Backend(name, n_neighbors=20), table(generator, n=6)
+    reading = model.fit(x, y, labelled, c, backend=backend)
+    expected = reading.predict_context().logits, reading.predict_new(new).logits
     there = (part.to(device) for part in (x, y, labelled))
-    reading = model.to(device).read(*there, c, backend=backend)
-    found = reading.own().logits.cpu(), reading.new(new.to(device)).logits.cpu()
+    reading = model.to(device).fit(*there, c, backend=backend)
+    found = (
+        reading.predict_context().logits.cpu(),
+        reading.predict_new(new.to(device)).logits.cpu(),
+    )
     torch.testing.assert_close(found, expected, **F64_DEEP)
 
 
@@ -332,11 +343,11 @@ def test_labelled_rows_in_pieces_are_the_same(generator, monkeypatch, rows_at_on
     monkeypatch.setattr(model_file, "_LABELS_READ", 4)
     model, case = random_model(), context(generator)
     m = int(case[2].sum())
-    expected = model.read(*case).own().logits
-    monkeypatch.setattr(reading_file, "MOST_NUMBERS", rows_at_once * m * len(KERNELS))
-    found = model.read(*case)
-    assert found.columns is None
-    torch.testing.assert_close(found.own().logits, expected, **F64_DEEP)
+    expected = model.fit(*case).predict_context().logits
+    monkeypatch.setattr(fitted_file, "MOST_KERNEL_VALUES", rows_at_once * m * len(KERNELS))
+    found = model.fit(*case)
+    assert found.context_values is None
+    torch.testing.assert_close(found.predict_context().logits, expected, **F64_DEEP)
 
 
 def few_values(seed):
@@ -366,12 +377,12 @@ def test_exact_is_dense_in_float32(views):
     y = torch.tensor(y)[None]
     model = random_model().float()
     dense, found = (
-        model.read(x[:, :1100], y[:, :1100], y[:, :1100] >= 0, 10, views, Backend(name))
+        model.fit(x[:, :1100], y[:, :1100], y[:, :1100] >= 0, 10, views, Backend(name))
         for name in ("dense", "exact")
     )
     for one, other in (
-        (found.own().logits, dense.own().logits),
-        (found.new(x[:, 1100:]).logits, dense.new(x[:, 1100:]).logits),
+        (found.predict_context().logits, dense.predict_context().logits),
+        (found.predict_new(x[:, 1100:]).logits, dense.predict_new(x[:, 1100:]).logits),
     ):
         apart = one.softmax(-1) - other.softmax(-1)
         assert apart.norm() < 1e-4 * other.softmax(-1).norm()
@@ -419,7 +430,7 @@ def test_sparse_is_close_to_dense_on_real_tables(name):
 def test_auto_says_what_it_chose(monkeypatch):
     X, y = digits(300)
     assert fitted(X, y).backend_ == "dense"
-    monkeypatch.setattr(backends, "DENSE_ROWS", 299)
+    monkeypatch.setattr(plan, "DENSE_ROWS", 299)
     found = fitted(X, y)
     assert found.backend_ == "sparse"
     for name in BACKENDS:
@@ -449,7 +460,7 @@ def test_which_views_are_read_follows_rows_columns_backend_and_device():
 
 
 def test_the_estimate_knows_the_width_of_the_eigenmap():
-    assert ContextConfig().k + SPARE == backends._BASIS
+    assert ContextConfig().k + SPARE_COLUMNS == plan._BASIS
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -470,7 +481,7 @@ def test_pickle_and_clone_of_every_backend(backend):
 def test_an_index_changes_little():
     X, y = digits(1500)
     found, dense = (fitted(X, y, backend=b) for b in ("sparse", "dense"))
-    assert isinstance(found._reading.kernels.around[0].listed.search, Indexed)
+    assert isinstance(found._fitted.kernels.view_graphs[0].node_index.search, IndexSearch)
     apart = np.abs(found.label_distributions_ - dense.label_distributions_)
     assert apart.max(axis=1).mean() < 0.02
 
@@ -506,19 +517,23 @@ def test_equal_rows_are_one_node_and_the_graph_stays_the_dense_one(generator):
     """With all neighbours kept; the dense graph knows nothing of equal rows."""
     model, (_, y, labelled, c) = random_model(), context(generator)
     x, new = repeated_rows(generator), table(generator, n=20, d=3)
-    dense = model.read(x, y, labelled, c)
-    found = model.read(x, y, labelled, c, backend=Backend("sparse", kept=19))
-    assert len(found.kernels.around[0].listed.counts) == 20
-    for one, other in zip(found.kernels.around, dense.kernels.around, strict=True):
+    dense = model.fit(x, y, labelled, c)
+    found = model.fit(x, y, labelled, c, backend=Backend("sparse", n_neighbors=19))
+    assert len(found.kernels.view_graphs[0].node_index.counts) == 20
+    for one, other in zip(
+        found.kernels.view_graphs, dense.kernels.view_graphs, strict=True
+    ):
         torch.testing.assert_close(one.own.scale.near, other.own.scale.near, **F64_DEEP)
         torch.testing.assert_close(one.own.scale.far, other.own.scale.far, **F64_DEEP)
         torch.testing.assert_close(one.degrees, other.degrees, **F64_DEEP)
         values = other.eigenmap.values[:, :20]
         torch.testing.assert_close(one.eigenmap.values, values, **F64_DEEP)
-    torch.testing.assert_close(found.own().logits, dense.own().logits, **F64_DEEP)
+    torch.testing.assert_close(
+        found.predict_context().logits, dense.predict_context().logits, **F64_DEEP
+    )
     # The unit of distances is 1e-6 about a row that has many equals: ten digits are left.
-    expected = dense.new(new).logits
-    torch.testing.assert_close(found.new(new).logits, expected, rtol=0, atol=1e-6)
+    expected = dense.predict_new(new).logits
+    torch.testing.assert_close(found.predict_new(new).logits, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("constant", [True, False])
@@ -572,7 +587,7 @@ def test_a_given_graph_stays_sparse(monkeypatch):
     options = {"metric": "precomputed"}
     dense = fitted(w, y, **options)
     assert dense.backend_ == "dense"
-    monkeypatch.setattr(backends, "DENSE_ROWS", 199)
+    monkeypatch.setattr(plan, "DENSE_ROWS", 199)
     thin = fitted(w, y, **options)
     assert thin.backend_ == "sparse"
     full = fitted(w.toarray(), y, backend="sparse", **options)
@@ -598,7 +613,7 @@ def test_a_given_graph_has_no_exact_backend():
 
 def have(monkeypatch, free):
     """So much memory is free."""
-    monkeypatch.setattr(backends, "free_memory", lambda device: int(free))
+    monkeypatch.setattr(plan, "free_memory", lambda device: int(free))
 
 
 def of(rows, columns=20, views=1, labelled=80, classes=8):
@@ -623,7 +638,7 @@ def test_free_memory_is_some_of_the_machines():
     ids=["version 2", "version 1"],
 )
 def test_a_container_has_less(tmp_path, most, now, stat):
-    left = backends._left_in_containers
+    left = plan._left_in_containers
     assert min(left(tmp_path)) == 2**63
     (tmp_path / "memory").mkdir()
     (tmp_path / most).write_text("max\n")
@@ -651,7 +666,7 @@ def test_the_largest_number_of_rows_is_the_largest_that_fits(name):
 def test_auto_steps_down_to_what_fits(monkeypatch):
     def chosen(rows, free, device="cpu"):
         have(monkeypatch, free)
-        return choose_backend("auto", KEPT, of(rows), device).name
+        return choose_backend("auto", SPARSE_NEIGHBOURS, of(rows), device).name
 
     assert chosen(4_000, 8 * GB) == "dense"
     need = {b: needed_memory(Backend(b), of(4_000)) for b in BACKENDS}
@@ -667,7 +682,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers(monkeypatch):
     pytest.importorskip("faiss")
     have(monkeypatch, GB)
     with pytest.raises(ValueError, match="fit") as error:
-        choose_backend("auto", KEPT, of(1_000_000), "cpu")
+        choose_backend("auto", SPARSE_NEIGHBOURS, of(1_000_000), "cpu")
     rows = largest_rows(Backend("sparse"), of(1_000_000), GB)
     for words in (
         "1,000,000 rows of 20 columns",
@@ -677,7 +692,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers(monkeypatch):
     ):
         assert words in str(error.value)
     with pytest.raises(ValueError, match=r"backend='dense', and 1.0 GB are free"):
-        choose_backend("dense", KEPT, of(40_000), "cpu")
+        choose_backend("dense", SPARSE_NEIGHBOURS, of(40_000), "cpu")
 
 
 def test_a_table_that_does_not_fit_is_refused_before_it_is_read(monkeypatch):
@@ -724,18 +739,20 @@ def test_many_rows_without_an_index_name_the_extra(monkeypatch):
         with pytest.raises(
             ImportError, match=r"100,001 rows .*pip install 'icssl\[large\]"
         ):
-            choose_backend(asked, KEPT, of(100_001), "cpu")
-    assert choose_backend("auto", KEPT, of(100_000), "cpu").name == "sparse"
-    assert choose_backend("exact", KEPT, of(100_001), "cpu").name == "exact"
-    assert choose_backend("sparse", KEPT, of(100_001), "cuda").name == "sparse"
+            choose_backend(asked, SPARSE_NEIGHBOURS, of(100_001), "cpu")
+    assert choose_backend("auto", SPARSE_NEIGHBOURS, of(100_000), "cpu").name == "sparse"
+    assert choose_backend("exact", SPARSE_NEIGHBOURS, of(100_001), "cpu").name == "exact"
+    assert choose_backend("sparse", SPARSE_NEIGHBOURS, of(100_001), "cuda").name == "sparse"
 
 
 @pytest.mark.usefixtures("without_index")
 def test_without_an_index_rows_are_compared(monkeypatch):
-    monkeypatch.setattr(search, "COMPARED_ROWS", 0)
+    monkeypatch.setattr(graph_sparse, "BRUTE_FORCE_ROWS", 0)
     X, y = digits(300)
     found = fitted(X, y, backend="sparse", model="one view")
-    assert isinstance(found._reading.kernels.around[0].listed.search, Compared)
+    assert isinstance(
+        found._fitted.kernels.view_graphs[0].node_index.search, BruteForceSearch
+    )
 
 
 # New rows in chunks
@@ -795,7 +812,7 @@ def test_new_rows_are_read_a_chunk_at_a_time(monkeypatch):
     """Of a chunk that was predicted, only the classes of its rows stay."""
     X, y = digits(200)
     found = fitted(X, y, model="one view")
-    seen, read = [], reading_file.Reading.new
+    seen, read = [], fitted_file.FittedContext.predict_new
 
     def watched(self, x, **options):
         assert sum(one() is not None for one in seen) <= 1  # the last at most
@@ -804,7 +821,7 @@ def test_new_rows_are_read_a_chunk_at_a_time(monkeypatch):
         seen.append(weakref.ref(prediction.logits))
         return prediction
 
-    monkeypatch.setattr(reading_file.Reading, "new", watched)
+    monkeypatch.setattr(fitted_file.FittedContext, "predict_new", watched)
     monkeypatch.setattr(chunks, "CELLS", 64 * 50)
     assert len(found.predict(X)) == 200
     assert len(seen) == 4
@@ -825,6 +842,6 @@ def test_a_bar_where_it_is_asked_for(monkeypatch, capsys):
 
 
 def test_constants_that_errors_and_documents_name():
-    assert KEPT >= NEIGHBOURS
-    assert backends.DENSE_ROWS == neighbours.SOLVED_ROWS
-    assert search.COMPARED_ROWS < search.MOST_COMPARED
+    assert SPARSE_NEIGHBOURS >= BANDWIDTH_NEIGHBOURS
+    assert plan.DENSE_ROWS == graphs.SOLVED_ROWS
+    assert graph_sparse.BRUTE_FORCE_ROWS < graph_sparse.MOST_BRUTE_FORCE_ROWS

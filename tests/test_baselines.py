@@ -23,7 +23,7 @@ from helpers import F32, F64, F64_DEEP, permuted, random_episode
 from icssl import Episode
 from icssl.episodes.synthetic import ManifoldSpec
 from icssl.methods import BASELINES, TITLES, Method, mean_accuracy
-from icssl.methods.base import scaled, settings
+from icssl.methods.base import scale_points, settings
 
 # libsvm stops at 1e-6 of its objective, from another start for another order.
 SOLVER = {"rtol": 0, "atol": 1e-4}
@@ -100,7 +100,7 @@ def logistic(C, intercept):
 def test_scaling(generator, scaling):
     """Centred, of mean squared length one, in proportion or by scikit-learn's scaler."""
     x = torch.randn(3, 20, 4, generator=generator, dtype=torch.float64) * torch.arange(1, 5)
-    found = scaled(x, scaling)
+    found = scale_points(x, scaling)
     for given, new in zip(x, found, strict=True):
         wanted = (given - given.mean(0)) / (given.var(0, correction=0).sum()).sqrt()
         if scaling == "coordinate":
@@ -109,9 +109,9 @@ def test_scaling(generator, scaling):
     torch.testing.assert_close(
         found.square().sum(-1).mean(1), torch.ones(3).double(), **F64
     )
-    torch.testing.assert_close(scaled(1e200 * x + 1e200, scaling), found, **F64_DEEP)
+    torch.testing.assert_close(scale_points(1e200 * x + 1e200, scaling), found, **F64_DEEP)
     constant = torch.cat([x, torch.full_like(x[..., :1], 0.3)], dim=-1)
-    assert (scaled(constant, scaling)[..., -1].abs() < 1e-12).all()
+    assert (scale_points(constant, scaling)[..., -1].abs() < 1e-12).all()
 
 
 @pytest.mark.parametrize("C", [0.1, 10.0, 1e3])
@@ -120,7 +120,7 @@ def test_logistic_regression_is_scikit_learns(generator, C, c, d, m):
     """Also in more coordinates than labels, and where labels lack one of the classes."""
     episode = random_episode(generator, b=6, n=14, d=d, c=c, m=m)
     wanted = one_by_one(
-        episode, scaled(episode.x, "coordinate"), supervised(logistic(C, True))
+        episode, scale_points(episode.x, "coordinate"), supervised(logistic(C, True))
     )
     found = method_of("orig_lr", C=C, scaling="coordinate")(episode)
     torch.testing.assert_close(found, wanted, **SOLVED)
@@ -128,7 +128,7 @@ def test_logistic_regression_is_scikit_learns(generator, C, c, d, m):
 
 def test_eigenvector_regression_is_scikit_learns(generator):
     episode = draw(generator)
-    x = scaled(episode.features, "isotropic")
+    x = scale_points(episode.features, "isotropic")
     wanted = one_by_one(episode, x, supervised(logistic(100.0, True)))
     torch.testing.assert_close(method_of("eig_lr", C=100.0)(episode), wanted, **F64_DEEP)
 
@@ -137,7 +137,7 @@ def test_eigenvector_regression_is_scikit_learns(generator):
 @pytest.mark.parametrize(("bandwidth", "C"), [(0.25, 0.1), (0.5, 1.0), (2.0, 100.0)])
 def test_kernel_regression_is_scikit_learns_on_kernel_features(generator, c, bandwidth, C):
     episode = draw(generator, n_classes=c)
-    x = scaled(episode.x, "isotropic").numpy()
+    x = scale_points(episode.x, "isotropic").numpy()
     kernel = np.stack([rbf_kernel(one, gamma=0.5 / bandwidth**2) for one in x])
     wanted = one_by_one(episode, torch.from_numpy(kernel), supervised(logistic(C, False)))
     found = method_of("orig_rbf_lr", bandwidth=bandwidth, C=C)(episode)
@@ -153,7 +153,9 @@ def test_kernel_regression_is_scikit_learns_on_kernel_features(generator, c, ban
 )
 def test_simple_methods_are_scikit_learns(generator, name, estimator, tolerated):
     episode = draw(generator, n_classes=3)
-    wanted = one_by_one(episode, scaled(episode.x, "isotropic"), supervised(estimator))
+    wanted = one_by_one(
+        episode, scale_points(episode.x, "isotropic"), supervised(estimator)
+    )
     torch.testing.assert_close(BASELINES[name](episode), wanted, **tolerated)
 
 
@@ -161,7 +163,7 @@ def test_simple_methods_are_scikit_learns(generator, name, estimator, tolerated)
 def test_support_vectors_are_scikit_learns(generator, c):
     """The same most probable classes; of two, the logistic of the decision function."""
     episode = draw(generator, n_classes=c)
-    x, labels = scaled(episode.x, "isotropic").numpy(), episode.y.numpy()
+    x, labels = scale_points(episode.x, "isotropic").numpy(), episode.y.numpy()
     found = method_of("svc_rbf", bandwidth=0.7, C=10.0, temperature=0.3)(episode).numpy()
     for e, shown in enumerate(episode.labelled.numpy()):
         if len(set(labels[e, shown])) < c:
@@ -193,7 +195,7 @@ def test_propagation_is_scikit_learns(generator, name, alpha, kernel, amount, c)
     else:  # scores can be small: 0.9 to the 500th is 1e-23
         estimator = LabelSpreading(alpha=alpha, **theirs, tol=0, max_iter=500)
         ours["alpha"] = alpha
-    x = scaled(episode.x, "isotropic")
+    x = scale_points(episode.x, "isotropic")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # nothing is within tol=0
         wanted = one_by_one(episode, x, transductive(estimator))
@@ -211,7 +213,7 @@ def test_a_directed_walk_avoids_dead_ends():
     episode = Episode(x, y, y >= 0)
     found = method_of("label_propagation", kernel="knn", neighbours=2)(episode)
     estimator = LabelPropagation("knn", n_neighbors=3, tol=1e-13, max_iter=100_000)
-    wanted = one_by_one(episode, scaled(x, "isotropic"), transductive(estimator))
+    wanted = one_by_one(episode, scale_points(x, "isotropic"), transductive(estimator))
     assert (wanted[0, :3] == 0).all()
     torch.testing.assert_close(found[0, 3:], wanted[0, 3:], **F64_DEEP)
     torch.testing.assert_close(found[0, :3], torch.full((3, 2), 0.5).double(), **F64)
@@ -221,7 +223,7 @@ def test_propagation_is_exact_however_long_the_walk(generator):
     """Against a thousand digits; in float64 the linear system is singular."""
     episode = draw(generator, b=1, n=14, labels=3, placement="covering")
     labelled, y = episode.labelled[0].tolist(), episode.y[0].tolist()
-    points = [mp.matrix(row) for row in scaled(episode.x, "isotropic")[0].tolist()]
+    points = [mp.matrix(row) for row in scale_points(episode.x, "isotropic")[0].tolist()]
     with mp.workdps(1000):
         far = [
             [mp.norm(p - q) ** 2 / (2 * mp.mpf(0.08) ** 2) for q in points] for p in points
@@ -253,7 +255,7 @@ def test_graph_learning_is_the_packages(generator, name, c):
         model = getattr(gl.ssl, name)(weights, tol=1e-11)
         return list(range(c)), model.fit(np.flatnonzero(shown), y[shown])
 
-    wanted = one_by_one(episode, scaled(episode.x, "isotropic"), classify)
+    wanted = one_by_one(episode, scale_points(episode.x, "isotropic"), classify)
     method = method_of(f"{name}_learning", neighbours=10)
     found = method.scores(episode) if name == "poisson" else method(episode)
     torch.testing.assert_close(found, wanted, **F64_DEEP)
@@ -299,7 +301,7 @@ def test_mixture_is_plain_expectation_maximisation(generator, covariance, c, d):
         share = mixture_by_loops(x, y, shown, c, covariance, weight=0.3, **setting)
         return list(range(c)), share
 
-    wanted = one_by_one(episode, scaled(episode.x, "isotropic"), classify)
+    wanted = one_by_one(episode, scale_points(episode.x, "isotropic"), classify)
     torch.testing.assert_close(found, wanted, **F64_DEEP)
 
 
@@ -332,13 +334,14 @@ def test_mixture_of_labelled_points_is_discriminant_analysis(
     """With every point labelled nothing is left to expect; the ridge is all but zero."""
     episode = random_episode(generator, n=30, c=2, m=30)
     found = method_of("gaussian_mixture_em", covariance=covariance, ridge=1e-12)(episode)
-    wanted = one_by_one(episode, scaled(episode.x, "isotropic"), supervised(estimator))
+    wanted = one_by_one(
+        episode, scale_points(episode.x, "isotropic"), supervised(estimator)
+    )
     torch.testing.assert_close(found, wanted, **F64_DEEP)
 
 
 def test_registry():
-    assert list(TITLES) == NAMES
-    assert len(set(TITLES.values())) == len(NAMES)
+    assert len({TITLES[name] for name in NAMES}) == len(NAMES) == 12
     assert all(isinstance(method, Method) for method in BASELINES.values())
 
 
@@ -440,7 +443,7 @@ def test_degenerate_points_give_probabilities(generator, name, case):
 def test_tuning_takes_the_first_of_the_best(generator, name):
     """Found again by trying all; what was chosen is in force in what comes back."""
     training = draw(generator, 6, n=20, labels=5)
-    tuned = BASELINES[name].tuned(training)
+    tuned = BASELINES[name].tune(training)
     assert isinstance(tuned, Method)
     trials = [method_of(name, **setting) for setting in settings(BASELINES[name].grids)]
     if not trials:
@@ -459,7 +462,7 @@ def test_tuning_takes_the_first_of_the_best(generator, name):
 @pytest.mark.parametrize("name", ["svc_rbf", "poisson_learning"])
 def test_temperature_is_the_most_likely(generator, name):
     training = draw(generator, 20, n=30, placement="covering")
-    tuned = BASELINES[name].tuned(training)
+    tuned = BASELINES[name].tune(training)
 
     def loss(temperature):
         found = replace(tuned, temperature=temperature)(training)
@@ -477,7 +480,7 @@ def test_tuning_helps_where_blocks_of_coordinates_differ(generator):
     labelled = torch.arange(40).expand(20, 40) < 15
     episode = Episode(x * torch.tensor([1.0, 100.0]), y, labelled)
     for name in ("nearest_neighbour", "svc_rbf", "label_spreading", "orig_rbf_lr"):
-        tuned = BASELINES[name].tuned(episode)
+        tuned = BASELINES[name].tune(episode)
         assert tuned.scaling == "coordinate"
         assert mean_accuracy(tuned(episode), episode) > 0.75
 
@@ -490,7 +493,7 @@ def test_bad_input(generator):
         BASELINES["bayes_ceiling"](episode)
     hidden = changed(episode, y=torch.where(episode.labelled, episode.y, -1))
     with pytest.raises(ValueError, match="tuning needs unlabelled points whose class is"):
-        BASELINES["orig_lr"].tuned(hidden)
+        BASELINES["orig_lr"].tune(hidden)
     with pytest.raises(ValueError, match=r"unknown scaling 'unit'.*'coordinate'"):
         method_of("nearest_neighbour", scaling="unit")(episode)
     with pytest.raises(ValueError, match=r"unknown kernel 'rfb'.*Did you mean 'rbf'"):

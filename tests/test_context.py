@@ -18,21 +18,20 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import euclidean_distances
 
 from helpers import F64, F64_DEEP, principal_angle
-from icssl.classifier import fitted as reading_file
-from icssl.classifier import gate
-from icssl.classifier import graphs as neighbours
+from icssl.classifier import fitted as fitted_file
+from icssl.classifier import gate, graphs
 from icssl.classifier import model as model_file
 from icssl.classifier.gate import FEATURES, evidence
 from icssl.classifier.graphs import (
-    NEIGHBOURS,
+    BANDWIDTH_NEIGHBOURS,
     PASSES,
     SHARPNESS,
+    DenseGraph,
     Eigenmap,
-    GivenGraph,
-    Graph,
+    PrecomputedGraph,
     filtered_eigenvectors,
     leading_eigenvectors,
-    scale_of,
+    neighbour_distances,
     squared_distances,
     waves,
     weights,
@@ -46,9 +45,9 @@ from icssl.classifier.kernels import (
     RELAXATIONS,
     STEPS,
     ContextKernels,
-    Neighbourhood,
+    ViewGraph,
 )
-from icssl.classifier.model import ContextConfig, ContextModel, see_rows
+from icssl.classifier.model import ContextConfig, ContextModel, features_of_tables
 from icssl.classifier.views import LONGEST, VIEWS, Views
 
 
@@ -136,7 +135,7 @@ def one_hot_columns(generator, n=160, categories=8):
 
 def with_other_eigenvectors(monkeypatch, generator):
     """Let LAPACK choose other eigenvectors: as good, turned where eigenvalues repeat."""
-    of_views, of_graphs = torch.linalg.eigh, neighbours.eigh
+    of_views, of_graphs = torch.linalg.eigh, graphs.eigh
 
     def turn(values):
         level = (
@@ -154,7 +153,7 @@ def with_other_eigenvectors(monkeypatch, generator):
         return values, vectors @ turn(torch.tensor(values)).numpy()
 
     monkeypatch.setattr(torch.linalg, "eigh", turned)
-    monkeypatch.setattr(neighbours, "eigh", turned_for_graphs)
+    monkeypatch.setattr(graphs, "eigh", turned_for_graphs)
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -232,24 +231,27 @@ def test_a_wild_cell_is_not_all_that_a_row_is(generator):
 @pytest.mark.parametrize("n", [2, 9, 60])
 def test_scale_is_the_nearest_and_the_twelfth(generator, n):
     x, new = table(generator, n=n), table(generator, n=5)
-    own, other = scale_of(x, x, own=True), scale_of(new, x, own=False)
+    own, other = (
+        neighbour_distances(x, x, skip_self=True),
+        neighbour_distances(new, x, skip_self=False),
+    )
     for i in range(2):
         among = np.sort(euclidean_distances(x[i], squared=True), axis=1)
         to_new = np.sort(euclidean_distances(new[i], x[i], squared=True), axis=1)
-        last = min(NEIGHBOURS, n - 1)
+        last = min(BANDWIDTH_NEIGHBOURS, n - 1)
         np.testing.assert_allclose(own.near[i], among[:, 1], **F64_DEEP)
         np.testing.assert_allclose(own.far[i], among[:, last], **F64_DEEP)
         np.testing.assert_allclose(other.near[i], to_new[:, 0], **F64_DEEP)
-        last = min(NEIGHBOURS, n) - 1
+        last = min(BANDWIDTH_NEIGHBOURS, n) - 1
         np.testing.assert_allclose(other.far[i], to_new[:, last], **F64_DEEP)
 
 
 def test_equal_rows_have_a_scale_and_weights_that_are_finite():
     x = torch.ones(1, 20, 3).double()
-    scale = scale_of(x, x, own=True)
+    scale = neighbour_distances(x, x, skip_self=True)
     assert (scale.far > 0).all()
     assert (scale.contrast > 0).all()
-    graph = Graph(x, scale)
+    graph = DenseGraph(x, scale)
     assert graph.dense().isfinite().all()
     assert (graph.degrees > 0).all()
 
@@ -259,7 +261,7 @@ def dense_weights(x):
     d = euclidean_distances(x, squared=True)
     n = len(d)
     ordered = np.sort(d, axis=1)
-    near, far = ordered[:, 1], ordered[:, min(NEIGHBOURS, n - 1)]
+    near, far = ordered[:, 1], ordered[:, min(BANDWIDTH_NEIGHBOURS, n - 1)]
     w = np.zeros((n, n))
     for i in range(n):
         for j in range(n):
@@ -271,7 +273,7 @@ def dense_weights(x):
 
 def test_weights_count_distances_in_units_of_contrast(generator):
     x = table(generator)
-    graph = Graph(x, scale_of(x, x, own=True))
+    graph = DenseGraph(x, neighbour_distances(x, x, skip_self=True))
     for i in range(2):
         expected = dense_weights(x[i])
         np.testing.assert_allclose(graph.dense()[i], expected, **F64_DEEP)
@@ -280,12 +282,18 @@ def test_weights_count_distances_in_units_of_contrast(generator):
 
 def test_new_rows_have_the_weights_of_the_definition(generator):
     x, new = table(generator, b=1), table(generator, b=1, n=4)
-    own, other = scale_of(x, x, own=True), scale_of(new, x, own=False)
+    own, other = (
+        neighbour_distances(x, x, skip_self=True),
+        neighbour_distances(new, x, skip_self=False),
+    )
     d = euclidean_distances(new[0], x[0], squared=True)
     among = np.sort(euclidean_distances(x[0], squared=True), axis=1)
-    near, far = among[:, 1], among[:, NEIGHBOURS]
+    near, far = among[:, 1], among[:, BANDWIDTH_NEIGHBOURS]
     to_new = np.sort(d, axis=1)
-    new_near, new_far = to_new[:, :1], to_new[:, NEIGHBOURS - 1 : NEIGHBOURS]
+    new_near, new_far = (
+        to_new[:, :1],
+        to_new[:, BANDWIDTH_NEIGHBOURS - 1 : BANDWIDTH_NEIGHBOURS],
+    )
     unit = np.sqrt((new_far - new_near) * (far - near))
     expected = np.exp(-SHARPNESS * np.maximum((d - (new_near + near) / 2) / unit, -1))
     np.testing.assert_allclose(weights(new, other, x, own)[0], expected, **F64_DEEP)
@@ -294,8 +302,8 @@ def test_new_rows_have_the_weights_of_the_definition(generator):
 @pytest.mark.parametrize("block", [1, 7, 39])
 def test_graph_in_blocks_is_the_dense_one(generator, block):
     x, values = table(generator), table(generator, d=5)
-    scale = scale_of(x, x, own=True)
-    dense, blocked = Graph(x, scale), Graph(x, scale, block=block)
+    scale = neighbour_distances(x, x, skip_self=True)
+    dense, blocked = DenseGraph(x, scale), DenseGraph(x, scale, block=block)
     torch.testing.assert_close(blocked.degrees, dense.degrees, **F64)
     torch.testing.assert_close(blocked @ values, dense @ values, **F64)
     torch.testing.assert_close(blocked.dense(), dense.dense(), **F64)
@@ -303,15 +311,15 @@ def test_graph_in_blocks_is_the_dense_one(generator, block):
 
 def test_product_is_with_the_normalised_weights(generator):
     x, values = table(generator), table(generator, d=5)
-    graph = Graph(x, scale_of(x, x, own=True))
+    graph = DenseGraph(x, neighbour_distances(x, x, skip_self=True))
     w = graph.dense()
     root = torch.diag_embed(w.sum(-1).rsqrt())
-    for product in (graph @ values, GivenGraph(w) @ values):
+    for product in (graph @ values, PrecomputedGraph(w) @ values):
         torch.testing.assert_close(product, root @ w @ root @ values, **F64)
 
 
 def graph_and_eigenmap(x, k=8, block=None):
-    graph = Graph(x, scale_of(x, x, own=True), block)
+    graph = DenseGraph(x, neighbour_distances(x, x, skip_self=True), block)
     return graph, Eigenmap.of_graph(graph, lambda: waves(x, k), k)
 
 
@@ -358,7 +366,7 @@ def filtered(graph, x, k):
 
 def test_of_many_rows_the_leading_functions_are_told_apart(generator):
     x = table(generator, b=1, n=2500, d=4) / 2  # of length one in the mean
-    graph = Graph(x, scale_of(x, x, own=True))
+    graph = DenseGraph(x, neighbour_distances(x, x, skip_self=True))
     found, functions = filtered(graph, x, 48)
     values, expected, _ = exact_eigenmap(graph.dense()[0])
     assert values[48] > 0.8  # so many functions hardly differ: the case that is hard
@@ -370,7 +378,7 @@ def test_of_many_rows_the_leading_functions_are_told_apart(generator):
 def test_the_filter_and_lapack_find_the_same(generator):
     """Four blobs that touch have a gap after four eigenvalues: few rounds will do."""
     x, _ = blobs_of_a_context()
-    graph = Graph(x, scale_of(x, x, own=True))
+    graph = DenseGraph(x, neighbour_distances(x, x, skip_self=True))
     found, functions = filtered(graph, x, 8)
     exact = Eigenmap.of_graph(graph, lambda: waves(x, 8), 8)
     torch.testing.assert_close(found[:3], exact.values[0, 1:4], rtol=0, atol=1e-6)
@@ -380,7 +388,7 @@ def test_the_filter_and_lapack_find_the_same(generator):
 def repeated_graph():
     """Twelve equal groups of five rows: all but the first eigenvalue repeat many times."""
     inside = torch.block_diag(*12 * [torch.ones(5, 5)]).double()
-    return GivenGraph((inside + 0.1 - 1.1 * torch.eye(60))[None])
+    return PrecomputedGraph((inside + 0.1 - 1.1 * torch.eye(60))[None])
 
 
 def test_kernels_do_not_depend_on_which_eigenfunctions_of_a_level_are_kept(generator):
@@ -394,10 +402,12 @@ def test_kernels_do_not_depend_on_which_eigenfunctions_of_a_level_are_kept(gener
     w = graph.times(torch.eye(60).double()[None])
     for k in (8, 12, 13, 30):
         plain, shuffled = (
-            Eigenmap.of_graph(GivenGraph(one), lambda: None, k)
+            Eigenmap.of_graph(PrecomputedGraph(one), lambda: None, k)
             for one in (w, w[:, order][:, :, order])
         )
-        expected, found = (gram(one.at_time(one.functions, 2)) for one in (plain, shuffled))
+        expected, found = (
+            gram(one.diffusion_features(one.functions, 2)) for one in (plain, shuffled)
+        )
         torch.testing.assert_close(found, expected[:, order][:, :, order], **F64_DEEP)
 
 
@@ -419,17 +429,17 @@ def test_a_failure_of_the_fast_routine_is_made_up_for(generator, monkeypatch, ra
     matrix = table(generator, b=1, n=30, d=30)
     matrix = matrix + matrix.mT
     expected = leading_eigenvectors(matrix, 5)[0]
-    plain = neighbours.eigh
+    plain = graphs.eigh
 
     def fails_for_some(one, *, subset_by_index=None, **options):
         if subset_by_index is None:
             return plain(one, **options)
         if raises:
-            raise neighbours.LinAlgError("Internal Error.")
+            raise graphs.LinAlgError("Internal Error.")
         values, vectors = plain(one, subset_by_index=subset_by_index, **options)
         return values[2:], vectors[:, 2:]  # two are lost
 
-    monkeypatch.setattr(neighbours, "eigh", fails_for_some)
+    monkeypatch.setattr(graphs, "eigh", fails_for_some)
     values, vectors = leading_eigenvectors(matrix, 5)
     torch.testing.assert_close(values, expected, **F64_DEEP)
     torch.testing.assert_close(matrix @ vectors, vectors * values[:, None], **F64_DEEP)
@@ -437,16 +447,18 @@ def test_a_failure_of_the_fast_routine_is_made_up_for(generator, monkeypatch, ra
 
 def test_rows_without_a_neighbour_have_no_part_in_any_function(generator):
     x = table(generator, b=1, n=30)
-    w = Graph(x, scale_of(x, x, own=True)).dense().clone()
+    w = DenseGraph(x, neighbour_distances(x, x, skip_self=True)).dense().clone()
     alone = [3, 8, 20]
     w[:, alone] = 0
     w[:, :, alone] = 0
     joined = [i for i in range(30) if i not in alone]
-    found = Eigenmap.of_graph(GivenGraph(w), lambda: None, 12)
+    found = Eigenmap.of_graph(PrecomputedGraph(w), lambda: None, 12)
     assert (found.functions[:, alone] == 0).all()
-    expected = Eigenmap.of_graph(GivenGraph(w[:, joined][:, :, joined]), lambda: None, 12)
+    expected = Eigenmap.of_graph(
+        PrecomputedGraph(w[:, joined][:, :, joined]), lambda: None, 12
+    )
     found_gram, expected_gram = (
-        gram(one.at_time(one.functions, 2)) for one in (found, expected)
+        gram(one.diffusion_features(one.functions, 2)) for one in (found, expected)
     )
     torch.testing.assert_close(
         found_gram[:, joined][:, :, joined], expected_gram, **F64_DEEP
@@ -456,7 +468,7 @@ def test_rows_without_a_neighbour_have_no_part_in_any_function(generator):
 def test_functions_have_mean_zero_where_the_walk_stays(generator):
     x = table(generator, n=90)
     graph, found = graph_and_eigenmap(x)
-    stationary = graph.held_degrees / graph.held_degrees.sum(-1, keepdim=True)
+    stationary = graph.regularised_degrees / graph.regularised_degrees.sum(-1, keepdim=True)
     mean = torch.einsum("bn,bnk->bk", stationary, found.functions)
     torch.testing.assert_close(mean, torch.zeros_like(mean), rtol=0, atol=1e-12)
 
@@ -467,7 +479,7 @@ def test_a_small_context_has_the_exact_eigenmap(generator):
     values, functions, _ = exact_eigenmap(graph.dense()[0])
     torch.testing.assert_close(found.values[0], values.clamp(min=0), **F64_DEEP)
     for time in (1, 6):
-        features = found.at_time(found.functions, time)[0]
+        features = found.diffusion_features(found.functions, time)[0]
         expected = functions * (faded(values) * values.clamp(min=0) ** time).sqrt()
         torch.testing.assert_close(1 + gram(features), gram(expected), **F64_DEEP)
 
@@ -477,7 +489,7 @@ def test_extension_to_the_own_rows_gives_the_functions(generator):
     graph, found = graph_and_eigenmap(x, k=30)
     kept = found.values[0] > 0.2  # smaller ones are not divided by
     assert kept.sum() >= 4
-    extended = found.extended(graph.dense())[0]
+    extended = found.extend(graph.dense())[0]
     torch.testing.assert_close(extended[:, kept], found.functions[0, :, kept], **F64_DEEP)
 
 
@@ -507,12 +519,12 @@ def test_a_view_takes_24_passes_over_its_rows_and_no_matrix_of_them(generator, m
         pairs, largest = pairs + size, max(largest, size)
         return squared_distances(a, c)
 
-    monkeypatch.setattr(neighbours, "squared_distances", counted)
+    monkeypatch.setattr(graphs, "squared_distances", counted)
     x = table(generator, b=1, n=90)
-    scale = scale_of(x, x, own=True)
+    scale = neighbour_distances(x, x, skip_self=True)
     assert pairs == 90**2
     largest = 0
-    filtered(Graph(x, scale, block=7), x, 8)
+    filtered(DenseGraph(x, scale, block=7), x, 8)
     assert pairs <= PASSES * 90**2
     assert largest == 7 * 90
 
@@ -549,7 +561,7 @@ def expected_kernels(rows, labelled, n_classes):
     rows = rows.numpy()
     known = rows[labelled]
     d = euclidean_distances(rows, squared=True)
-    far = np.sort(d, axis=1)[:, min(NEIGHBOURS, len(d) - 1)]
+    far = np.sort(d, axis=1)[:, min(BANDWIDTH_NEIGHBOURS, len(d) - 1)]
     d = d[:, labelled]
     made = {
         "linear": rows @ known.T,
@@ -573,7 +585,7 @@ def test_every_kernel_is_its_formula(generator):
     x, labelled = table(generator, n=30), [3, 17, 5, 29]
     kernels = kernels_of(x, labelled)
     assert kernels.names == KERNELS
-    found = kernels.columns(kernels.own()).kernels
+    found = kernels.label_kernels(kernels.own()).kernels
     for i in range(2):
         for view, rows in zip(VIEWS, kernels.views(x), strict=True):
             for form, expected in expected_kernels(rows[i], labelled, 3).items():
@@ -587,7 +599,7 @@ def test_kernel_of_absolute_differences_is_its_formula(generator):
     x, labelled = table(generator, n=30), [3, 17, 5, 29]
     kernels = kernels_of(x, labelled, views=("ranks",))
     assert kernels.names == (*(f"ranks.{form}" for form in FORMS), ABSOLUTE)
-    found = kernels.columns(kernels.own()).kernels[:, -1]
+    found = kernels.label_kernels(kernels.own()).kernels[:, -1]
     (ranks,) = views_of(x, ("ranks",))(x)
     for i in range(2):
         apart = np.abs(ranks[i].numpy()[:, None] - ranks[i].numpy()[labelled]).sum(-1)
@@ -606,9 +618,9 @@ def test_names_are_in_order_whatever_the_views(generator):
 def test_new_rows_one_by_one_are_as_together(generator):
     x, new = table(generator), table(generator, n=6)
     kernels = kernels_of(x, [3, 17, 5])
-    together = kernels.columns(kernels.place(new))
+    together = kernels.label_kernels(kernels.place(new))
     for i in range(6):
-        alone = kernels.columns(kernels.place(new[:, i : i + 1]))
+        alone = kernels.label_kernels(kernels.place(new[:, i : i + 1]))
         part = slice(i, i + 1)
         torch.testing.assert_close(alone.kernels, together.kernels[:, :, part], **F64_DEEP)
         torch.testing.assert_close(alone.contact, together.contact[:, part], **F64_DEEP)
@@ -620,11 +632,11 @@ def test_a_given_graph_has_the_kernels_of_its_rows(generator):
     x, labelled = table(generator, n=30), [3, 17, 5]
     by_rows = kernels_of(x, labelled, views=("raw",))
     (raw,) = views_of(x, ("raw",))(x)
-    w = Graph(raw, scale_of(raw, raw, own=True)).dense()
+    w = DenseGraph(raw, neighbour_distances(raw, raw, skip_self=True)).dense()
     given = ContextKernels.of_weights(w, torch.tensor([labelled] * 2), 3, 48)
     assert given.names == tuple(f"raw.{form}" for form in DIFFUSED)
-    found = given.columns(given.own())
-    expected = by_rows.columns(by_rows.own())
+    found = given.label_kernels(given.own())
+    expected = by_rows.label_kernels(by_rows.own())
     places = [by_rows.names.index(name) for name in given.names]
     torch.testing.assert_close(found.kernels, expected.kernels[:, places], **F64_DEEP)
     torch.testing.assert_close(found.contact, torch.ones(2, 30).double(), **F64)
@@ -633,10 +645,10 @@ def test_a_given_graph_has_the_kernels_of_its_rows(generator):
 def test_new_rows_of_a_given_graph(generator):
     """With the weights of an old row it is where that was; with none it has no contact."""
     x = table(generator, b=1, n=30)
-    w = Graph(x, scale_of(x, x, own=True)).dense()
+    w = DenseGraph(x, neighbour_distances(x, x, skip_self=True)).dense()
     kernels = ContextKernels.of_weights(w, torch.tensor([[1, 2]]), 2, 48)
-    found = kernels.columns(kernels.place(torch.cat([w[:, :5], 0 * w[:, :1]], dim=1)))
-    old = kernels.columns(kernels.own())
+    found = kernels.label_kernels(kernels.place(torch.cat([w[:, :5], 0 * w[:, :1]], dim=1)))
+    old = kernels.label_kernels(kernels.own())
     torch.testing.assert_close(found.contact[:, 5:], torch.zeros(1, 1).double())
     assert (found.contact[:, :5] > 0.9).all()
     torch.testing.assert_close(found.reach[:, 5:], torch.zeros(1, 1).double())
@@ -649,9 +661,9 @@ def test_new_rows_of_a_given_graph(generator):
 def test_contact_is_one_among_the_rows_and_zero_far_away(generator):
     x = table(generator, n=60)
     kernels = kernels_of(x, [0, 1])
-    assert kernels.columns(kernels.own()).contact.median() > 0.99
+    assert kernels.label_kernels(kernels.own()).contact.median() > 0.99
     corners = torch.cartesian_prod(*[torch.tensor([-1e3, 1e3]).double()] * 3)
-    contact = kernels.columns(kernels.place(corners.expand(2, -1, -1))).contact
+    contact = kernels.label_kernels(kernels.place(corners.expand(2, -1, -1))).contact
     assert contact.max() < 1e-3
 
 
@@ -661,7 +673,7 @@ def test_labels_of_one_part_do_not_reach_another(seed, views):
     x, y = blobs(seed, n=60, centres=2, apart=40.0)
     labelled = torch.nonzero(y[0] == 0)[:4, 0].tolist()
     kernels = kernels_of(x, labelled, n_classes=2, views=views)
-    reach = kernels.columns(kernels.own()).reach[0]
+    reach = kernels.label_kernels(kernels.own()).reach[0]
     assert reach[y[0] == 1].max() < 1e-6
     assert reach[y[0] == 0].min() > 0.2
 
@@ -673,16 +685,16 @@ def test_reach_is_how_likely_a_walk_meets_a_labelled_row(generator):
     values, functions, _ = exact_eigenmap(torch.tensor(dense_weights(raw[0])))
     walked = functions * values.clamp(min=0) ** (REACH_TIME / 2)
     likely = (walked @ walked[labelled].mT).amax(1).clamp(0, 1)
-    found = kernels.columns(kernels.own())
+    found = kernels.label_kernels(kernels.own())
     torch.testing.assert_close(found.reach[0], likely * found.contact[0], **F64_DEEP)
 
 
 def test_neighbourhood_without_distances_is_equivariant_to_the_order_of_rows(generator):
     x = table(generator, b=1, n=80)
-    w = Graph(x, scale_of(x, x, own=True)).dense()
+    w = DenseGraph(x, neighbour_distances(x, x, skip_self=True)).dense()
     order = torch.randperm(80, generator=generator)
-    plain = Neighbourhood.of_weights(w, 8).own.functions
-    shuffled = Neighbourhood.of_weights(w[:, order][:, :, order], 8).own.functions
+    plain = ViewGraph.of_weights(w, 8).own.functions
+    shuffled = ViewGraph.of_weights(w[:, order][:, :, order], 8).own.functions
     expected = gram(plain)[:, order][:, :, order]
     torch.testing.assert_close(gram(shuffled), expected, rtol=1e-5, atol=1e-6)
 
@@ -827,13 +839,13 @@ def test_a_context_does_not_depend_on_the_batch(generator):
     cases = [context(generator, b=1, m=m) for m in (3, 7, 12)]
     x, y, labelled = (torch.cat([case[i] for case in cases]) for i in range(3))
     new = table(generator, b=3, n=5)
-    reading = model.read(x, y, labelled, c)
-    own, other = reading.own(), reading.new(new)
+    reading = model.fit(x, y, labelled, c)
+    own, other = reading.predict_context(), reading.predict_new(new)
     for i, case in enumerate(cases):
-        alone = model.read(*case)
+        alone = model.fit(*case)
         for found, expected in (
-            (own, alone.own()),
-            (other, alone.new(new[i : i + 1])),
+            (own, alone.predict_context()),
+            (other, alone.predict_new(new[i : i + 1])),
         ):
             torch.testing.assert_close(found.logits[i], expected.logits[0], **F64_DEEP)
             torch.testing.assert_close(found.reach[i], expected.reach[0], **F64_DEEP)
@@ -862,9 +874,11 @@ def test_order_of_columns_and_unit_of_the_table_do_not_matter(generator):
     x, y, labelled, c = context(generator)
     new = table(generator, n=5)
     other, other_new = (1e4 * rows[..., [2, 0, 1]] + 3 for rows in (x, new))
-    plain, changed = (model.read(rows, y, labelled, c) for rows in (x, other))
-    torch.testing.assert_close(changed.own().logits, plain.own().logits, **F64_DEEP)
-    expected, found = plain.new(new), changed.new(other_new)
+    plain, changed = (model.fit(rows, y, labelled, c) for rows in (x, other))
+    torch.testing.assert_close(
+        changed.predict_context().logits, plain.predict_context().logits, **F64_DEEP
+    )
+    expected, found = plain.predict_new(new), changed.predict_new(other_new)
     torch.testing.assert_close(found.logits, expected.logits, **F64_DEEP)
 
 
@@ -878,22 +892,25 @@ def test_labels_of_other_rows_do_not_matter(generator):
 
 def test_new_rows_do_not_depend_on_each_other(generator):
     model = random_model()
-    reading = model.read(*context(generator))
+    reading = model.fit(*context(generator))
     new = table(generator, n=6)
-    together = reading.new(new)
+    together = reading.predict_new(new)
     for i in range(6):
-        alone = reading.new(new[:, i : i + 1])
+        alone = reading.predict_new(new[:, i : i + 1])
         torch.testing.assert_close(alone.logits, together.logits[:, i : i + 1], **F64_DEEP)
 
 
 def test_parts_sum_to_the_logits(generator):
     model = random_model()
-    reading = model.read(*context(generator))
-    for found in (reading.own(parts=True), reading.new(table(generator, n=6), parts=True)):
+    reading = model.fit(*context(generator))
+    for found in (
+        reading.predict_context(parts=True),
+        reading.predict_new(table(generator, n=6), parts=True),
+    ):
         assert found.parts.shape[2] == 7
         summed = found.parts.sum(2) + found.bias
         torch.testing.assert_close(summed, found.logits, **F64)
-    assert reading.own().parts is None
+    assert reading.predict_context().parts is None
 
 
 @pytest.mark.parametrize("as_graph", [False, True])
@@ -902,18 +919,18 @@ def test_in_pieces_it_is_the_same(generator, monkeypatch, as_graph):
     x, y, labelled, c = context(generator)
     new = table(generator, n=6)
     if as_graph:
-        w = Graph(x, scale_of(x, x, own=True)).dense()
-        x, new, read = w, w[:, :6], model.read_graph
+        w = DenseGraph(x, neighbour_distances(x, x, skip_self=True)).dense()
+        x, new, read = w, w[:, :6], model.fit_graph
     else:
-        read = model.read
+        read = model.fit
     reading = read(x, y, labelled, c)
-    whole = reading.own(parts=True), reading.new(new, parts=True)
+    whole = reading.predict_context(parts=True), reading.predict_new(new, parts=True)
     monkeypatch.setattr(
-        reading_file, "MOST_NUMBERS", 2 * 7 * len(KERNELS) * 9
+        fitted_file, "MOST_KERNEL_VALUES", 2 * 7 * len(KERNELS) * 9
     )  # nine rows of all kernels
     reading = read(x, y, labelled, c)
-    assert as_graph or reading.columns is None
-    pieces = reading.own(parts=True), reading.new(new, parts=True)
+    assert as_graph or reading.context_values is None
+    pieces = reading.predict_context(parts=True), reading.predict_new(new, parts=True)
     for found, expected in zip(pieces, whole, strict=True):
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, **F64_DEEP)
@@ -931,9 +948,9 @@ def test_float32_is_close_to_float64(generator):
 def test_the_choice_of_eigenvectors_does_not_matter(generator, monkeypatch, d):
     model, (x, y, labelled, c) = random_model(), context(generator, b=1, n=160, d=d)
     x = torch.cat([x, one_hot_columns(generator)], dim=-1)
-    expected = model.read(x, y, labelled, c).own().logits
+    expected = model.fit(x, y, labelled, c).predict_context().logits
     with_other_eigenvectors(monkeypatch, generator)
-    found = model.read(x, y, labelled, c).own().logits
+    found = model.fit(x, y, labelled, c).predict_context().logits
     torch.testing.assert_close(found, expected, **F64_DEEP)
 
 
@@ -951,27 +968,30 @@ def test_devices_agree(generator, device):
     model = random_model()
     x, y, labelled, c = context(generator)
     new = table(generator, n=6)
-    reading = model.read(x, y, labelled, c)
-    expected = reading.own().logits, reading.new(new).logits
+    reading = model.fit(x, y, labelled, c)
+    expected = reading.predict_context().logits, reading.predict_new(new).logits
     there = (part.to(device) for part in (x, y, labelled))
-    reading = model.to(device).read(*there, c)
-    found = reading.own().logits.cpu(), reading.new(new.to(device)).logits.cpu()
+    reading = model.to(device).fit(*there, c)
+    found = (
+        reading.predict_context().logits.cpu(),
+        reading.predict_new(new.to(device)).logits.cpu(),
+    )
     torch.testing.assert_close(found, expected, **F64_DEEP)
 
 
 def test_labels_a_class_are_counted_in_the_precision_of_the_context(generator):
     """A quotient of whole numbers is float32, which devices round each in their own way."""
-    seen = see_rows(*context(generator, m=7, c=3), VIEWS, 48)
-    assert seen.per_class.tolist() == [7 / 3, 7 / 3]
+    features = features_of_tables(*context(generator, m=7, c=3), VIEWS, 48)
+    assert features.labels_per_class.tolist() == [7 / 3, 7 / 3]
 
 
 def test_members_give_the_mean_of_their_weights(generator):
     model = random_model(members=3)
-    seen = see_rows(*context(generator), VIEWS, 48)
-    each = [model.decide(seen, [i]).mixture for i in range(3)]
+    seen = features_of_tables(*context(generator), VIEWS, 48)
+    each = [model.fit_features(seen, [i]).mixture for i in range(3)]
     assert (each[0] - each[1]).abs().max() > 1e-4
     mean = torch.stack(each).mean(0)
-    torch.testing.assert_close(model.decide(seen).mixture, mean, **F64)
+    torch.testing.assert_close(model.fit_features(seen).mixture, mean, **F64)
     torch.testing.assert_close(mean.sum(-1), torch.ones(2).double(), **F64)
 
 
@@ -1013,9 +1033,9 @@ def test_temperature_divides_the_logits(generator):
     """Those of the same weights without calibration: what it was fitted to."""
     model, case = random_model(), context(generator)
     constant, by_labels, by_classes, by_reach = model.calibration.tolist()
-    hot = model.read(*case).own()
+    hot = model.fit(*case).predict_context()
     model.calibration.zero_()
-    cold = model.read(*case).own()
+    cold = model.fit(*case).predict_context()
     temperature = constant + by_labels * math.log(7 / 3) + by_classes * math.log(3)
     temperature = (temperature + by_reach * hot.reach).exp()
     expected = cold.logits / temperature[..., None]
@@ -1039,16 +1059,19 @@ def test_bias_takes_from_classes_with_more_than_their_share(generator):
 
 
 def test_a_row_without_contact_has_no_logits(generator):
-    reading = random_model().read(*context(generator))
-    columns = reading.kernels.columns(reading.kernels.own())
+    reading = random_model().fit(*context(generator))
+    columns = reading.kernels.label_kernels(reading.kernels.own())
     nowhere = columns._replace(contact=torch.zeros_like(columns.contact))
-    assert reading.of_columns(nowhere).logits.abs().max() == 0
+    assert reading.predict_kernels(nowhere).logits.abs().max() == 0
 
 
 @pytest.mark.parametrize(("n", "d", "c"), [(2, 1, 2), (3, 50, 2), (30, 1, 20), (60, 2, 2)])
 def test_any_shape_is_finite(generator, n, d, c):
     model = random_model()
-    reading = model.read(*context(generator, n=n, d=d, c=c, m=c))
-    for found in (reading.own(), reading.new(table(generator, n=3, d=d))):
+    reading = model.fit(*context(generator, n=n, d=d, c=c, m=c))
+    for found in (
+        reading.predict_context(),
+        reading.predict_new(table(generator, n=3, d=d)),
+    ):
         assert found.logits.isfinite().all()
         assert ((found.reach >= 0) & (found.reach <= 1)).all()

@@ -22,14 +22,13 @@ from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation.metrics import METRIC_NAMES, interval
 from icssl.evaluation.predictors import (
     METHODS,
-    TRAINED,
     ModelMethod,
-    methods_named,
     needed_truth,
+    predictors_named,
     training_config,
 )
 from icssl.evaluation.scoring import evaluate
-from icssl.methods import BASELINES
+from icssl.methods import BASELINES, TRAINED
 from icssl.model.build import save_model
 from icssl.training.config import PRESETS, load_config
 from icssl.training.loop import train
@@ -62,7 +61,7 @@ def test_all_methods_see_the_same_episodes_and_none_of_the_tuning_ones(model):
     seen = {}
 
     class Spy(ModelMethod):
-        def tuned(self, training):
+        def tune(self, training):
             seen.setdefault("tune", []).append(training.x)
             return self
 
@@ -140,7 +139,7 @@ def test_ground_truth_is_drawn_for_those_that_read_it(model):
 
 def test_ceiling_is_above_every_other_method_in_the_mean():
     names = ("bayes_ceiling", "svc_rbf", "orig_rbf_lr", "majority")
-    methods = {name: methods_named(name, SPHERE) for name in names}
+    methods = {name: predictors_named(name, SPHERE) for name in names}
     rows = evaluate(methods, needed_truth(methods, SPHERE), [10], episodes=60, tuning=10)
     best = rows[0].metrics["accuracy"]
     assert all(best.low > row.metrics["accuracy"].mean for row in rows[1:])
@@ -148,7 +147,7 @@ def test_ceiling_is_above_every_other_method_in_the_mean():
 
 @pytest.mark.parametrize(("threshold", "radius"), [("published", torch.pi / 3), (0.5, 0.5)])
 def test_ceiling_knows_the_radius_of_the_data(threshold, radius):
-    (method,) = methods_named("bayes_ceiling", replace(SPHERE, threshold=threshold))
+    (method,) = predictors_named("bayes_ceiling", replace(SPHERE, threshold=threshold))
     assert method.radius == pytest.approx(radius)
 
 
@@ -156,7 +155,7 @@ def test_a_trained_method_is_trained_on_the_source_of_the_test():
     config = training_config("transformer", DataConfig(("product",)), steps=7, seed=3)
     assert (config.model.d, config.data.sources) == (15, ("product",))
     assert (config.steps, config.seed) == (7, 3)
-    (method,) = methods_named("orig_icl", SPHERE, steps=2)
+    (method,) = predictors_named("orig_icl", SPHERE, steps=2)
     assert method(SPHERE.build().draw(2, generator=torch.Generator())).shape == (2, 30, 2)
 
 
@@ -222,7 +221,7 @@ def test_cli_says_that_training_was_cut_short(tmp_path):
     ("metric", "shown"),
     [
         ("log_loss", "sphere: log loss minus that of majority, paired over episodes"),
-        ("expected_calibration_error", "so no differences are paired"),
+        ("expected_calibration_error", "there are no paired differences"),
     ],
 )
 def test_cli_compares_by_the_metric_that_was_asked_for(tmp_path, metric, shown):

@@ -28,7 +28,7 @@ from helpers import F64, bottom_eigenvectors, principal_angle
 from icssl import ICSSLClassifier
 from icssl._util.errors import did_you_mean
 from icssl.app.cli import app as command
-from icssl.app.cli.about import _reached
+from icssl.app.cli.tools import _host_in_link
 from icssl.app.explore import figures, tables
 from icssl.app.explore.events import (
     BUTTONS,
@@ -768,7 +768,7 @@ def test_the_command_serves_until_it_is_stopped():
     ("host", "written"), [("::1", "[::1]"), ("0.0.0.0", "127.0.0.1"), ("::", "[::1]")]
 )
 def test_the_link_of_a_host_can_be_opened_on_this_machine(host, written):
-    assert _reached(host) == written
+    assert _host_in_link(host) == written
 
 
 def test_the_names_of_choices_are_near_enough_to_guess():

@@ -102,7 +102,7 @@ def read_context(path):
 
 
 def read_pretraining(path):
-    return pretrain._kept(path, PRETRAINING)
+    return pretrain._read_checkpoint(path, PRETRAINING)
 
 
 def read_episodes(path):

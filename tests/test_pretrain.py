@@ -6,6 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -15,20 +16,21 @@ from helpers import F64
 from icssl import ICSSLClassifier
 from icssl.app.cli import app
 from icssl.classifier.kernels import DIFFUSED, KERNELS
-from icssl.classifier.model import ContextConfig, ContextModel, see_rows
+from icssl.classifier.model import ContextConfig, ContextModel, features_of_tables
 from icssl.classifier.pretraining import train as pretrain_file
 from icssl.classifier.pretraining.synthetic_tables import TaskSpec
 from icssl.classifier.pretraining.train import (
     PretrainConfig,
     calibrate,
-    comparable,
     draw_task,
+    features_of_task,
     loss_of,
     pretrain,
-    see,
+    scale_like_encoder,
 )
 from icssl.classifier.views import VIEWS
 from icssl.classifier.weights import RELEASED, load_context_model
+from icssl.tables.columns import ColumnEncoder
 
 SMALL = TaskSpec(points=(20, 30), columns=(2, 5), classes=(2, 3), most_numbers=200)
 TOY = PretrainConfig(
@@ -171,24 +173,43 @@ def test_a_task_keeps_new_rows_out_and_all_labels_in(step):
     assert max(task.y.max(), task.new_y.max()) < task.n_classes
 
 
-def test_columns_are_made_comparable():
-    """Of deviation one; of two values, as far apart as two categories are."""
-    generator = torch.Generator().manual_seed(0)
-    x = 5 + 100 * torch.randn(2, 40, 3, generator=generator).double()
-    x[..., 1] = (x[..., 1] > 0) * 7.0
-    x[..., 2] = 4.0
-    found = comparable(x).numpy()
-    plain = x.numpy()
-    centred = plain - plain.mean(1, keepdims=True)
-    expected = centred[..., 0] / plain[..., 0].std(1, keepdims=True)
-    np.testing.assert_allclose(found[..., 0], expected, **F64)
-    np.testing.assert_allclose(found[..., 1], centred[..., 1] / 7 * np.sqrt(0.5), **F64)
-    assert np.abs(found[..., 2]).max() == 0
+def test_columns_are_scaled_as_the_encoder_of_the_classifier_scales_them():
+    """By the rows of the context: numbers, 0 and 1, booleans, one-hot codes, constants."""
+    rng = np.random.default_rng(0)
+    tables = []
+    for _ in range(3):
+        category = rng.integers(0, 3, size=50)
+        columns = {
+            "number": 5 + 100 * rng.normal(size=50),
+            "heavy tails": rng.normal(size=50) ** 5,
+            "rare": (rng.random(50) < 0.1).astype(float),
+            "other values": 7.0 * (rng.random(50) < 0.5) - 2,
+            "boolean": rng.random(50) < 0.5,
+            "constant": np.full(50, 4.0),
+            **{f"category {c}": (category == c).astype(int) for c in range(3)},
+        }
+        tables.append(pd.DataFrame(columns))
+    x = torch.tensor(np.stack([table.to_numpy(float) for table in tables]))
+    context, new = scale_like_encoder(x[:, :40], x[:, 40:])
+    for i, table in enumerate(tables):
+        encoder = ColumnEncoder().fit(table[:40])
+        np.testing.assert_allclose(context[i], encoder.transform(table[:40]), **F64)
+        np.testing.assert_allclose(new[i], encoder.transform(table[40:]), **F64)
+    assert abs(float(context[0, :, 4].std(correction=0)) - 1) < 1e-9  # of two values too
+
+
+def test_tasks_have_columns_as_the_encoder_makes_them():
+    """Encoded once more, they stay as they are."""
+    for step in range(5):
+        task = draw_task(TOY, "pretrain", step, "cpu")
+        for table in task.x.double().numpy():
+            again = ColumnEncoder().fit_transform(table)
+            np.testing.assert_allclose(again, table, rtol=1e-5, atol=1e-5)
 
 
 def test_every_way_to_see_a_context_has_its_turn():
     task = draw_task(TOY, "pretrain", 0, "cpu")
-    names = [see(task, TOY, step).kernels.names for step in range(25)]
+    names = [features_of_task(task, TOY, step).kernels.names for step in range(25)]
     counts = {names_of: names.count(names_of) for names_of in set(names)}
     assert len(counts) == 3
     assert max(counts, key=counts.get) == KERNELS
@@ -206,7 +227,7 @@ def toy_model(members=2, seed=0):
 
 def test_a_member_learns_by_itself():
     task = draw_task(TOY, "pretrain", 0, "cpu")
-    seen = see_rows(task.x, task.y, task.labelled, task.n_classes, VIEWS, 4)
+    seen = features_of_tables(task.x, task.y, task.labelled, task.n_classes, VIEWS, 4)
     both, single = toy_model(2), [toy_model(1), toy_model(1)]
     for i, model in enumerate(single):
         model.gates[0].load_state_dict(both.gates[i].state_dict())
@@ -224,10 +245,10 @@ def test_a_member_learns_by_itself():
 
 def test_loss_is_on_unlabelled_and_on_new_rows():
     task = draw_task(TOY, "pretrain", 0, "cpu")
-    seen = see_rows(task.x, task.y, task.labelled, task.n_classes, VIEWS, 4)
+    seen = features_of_tables(task.x, task.y, task.labelled, task.n_classes, VIEWS, 4)
     model = toy_model(1)
-    reading = model.decide(seen)
-    own, new = reading.own().logits, reading.new(task.new_x).logits
+    reading = model.fit_features(seen)
+    own, new = reading.predict_context().logits, reading.predict_new(task.new_x).logits
     losses = [
         -own[i, j].log_softmax(0)[task.y[i, j]]
         for i in range(2)

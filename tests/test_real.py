@@ -34,10 +34,31 @@ from icssl.bench.store import Store
 from icssl.classifier.weights import weights_id
 from icssl.episodes.episode import Episode
 from icssl.evaluation import metrics
-from icssl.methods import peers
-from icssl.methods.peers import LABELLED_ONLY, METHODS, OURS, PEERS, as_numbers
+from icssl.methods import peers, registry
+from icssl.methods.peers import as_numbers
+from icssl.methods.registry import (
+    LABELLED_ONLY,
+    OURS,
+    REGISTRY,
+    Recipe,
+    choose_methods,
+    names_in,
+    recipe_of,
+)
 
 FAST = ["logistic_regression", "nearest_neighbour"]
+OWN = [OURS, LABELLED_ONLY]
+PEERS = [name for name in names_in("real") if name not in OWN]
+
+
+def peer(name):
+    return recipe_of("real", name).method
+
+
+def replace_peer(monkeypatch, name, method, settings="other"):
+    """Let another method run under a name, with other settings in the key."""
+    entry = replace(REGISTRY[name], where={"real": Recipe(lambda: method, settings)})
+    monkeypatch.setitem(REGISTRY, name, entry)
 
 
 def graph_learning():
@@ -97,8 +118,8 @@ def test_a_context_is_rows_of_the_table_with_their_classes():
     classes = np.unique(table["target"])
     np.testing.assert_array_equal(classes[context.y], table["target"].to_numpy()[rows])
     known = context.labelled
-    np.testing.assert_array_equal(context.shown[known], context.y[known])
-    assert (context.shown[~known] == -1).all()
+    np.testing.assert_array_equal(context.visible_labels[known], context.y[known])
+    assert (context.visible_labels[~known] == -1).all()
     assert "target" not in context.table
 
 
@@ -177,23 +198,23 @@ def test_peers_solve_what_is_easy_and_see_no_hidden_class(name):
     if name == "poisson_mbo":
         graph_learning()
     context = context_of(blobs(30))  # a multiple of three: PoissonMBO ends soon
-    found = PEERS[name](context, seed=3)
+    found = peer(name)(context, seed=3)
     scores = score(found, context)
     assert scores["accuracy"] == 1
     assert scores["undecided"] == 0
     hidden = np.where(context.labelled, context.y, (context.y + 1) % 3)
-    blind = PEERS[name](replace(context, y=hidden), seed=3)
+    blind = peer(name)(replace(context, y=hidden), seed=3)
     np.testing.assert_array_equal(blind, found)
 
 
 def test_two_classes_and_decision_functions():
     """scikit-learn gives the decision of two classes as one number."""
     context = context_of(blobs(40, c=2))
-    found = PEERS["svc"](context, seed=0)
+    found = peer("svc")(context, seed=0)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-10)
     x, known = as_numbers(context.table), context.labelled
-    machine = clone(PEERS["svc"].estimator).fit(x[known], context.y[known])
-    decision = machine.decision_function(x) / PEERS["svc"].temperature
+    machine = clone(peer("svc").estimator).fit(x[known], context.y[known])
+    decision = machine.decision_function(x) / peer("svc").temperature
     np.testing.assert_allclose(found[:, 1], 1 / (1 + np.exp(-decision)), rtol=1e-10)
 
 
@@ -252,7 +273,7 @@ def test_a_row_is_what_a_person_would_compute(folder):
     row = measure(trial_of(folder, "penguins", "logistic_regression"), folder)
     context = draw_context(read_set(folder, "penguins"), "penguins", 0, 2)
     x, known = as_numbers(context.table), context.labelled
-    model = clone(PEERS["logistic_regression"].estimator).fit(x[known], context.y[known])
+    model = clone(peer("logistic_regression").estimator).fit(x[known], context.y[known])
     wanted = balanced_accuracy_score(context.y[~known], model.predict(x[~known]))
     assert row["balanced_accuracy"] == pytest.approx(wanted, abs=1e-5)
     assert row["classes"] == 2
@@ -261,7 +282,7 @@ def test_a_row_is_what_a_person_would_compute(folder):
 
 
 def test_an_error_is_a_row(folder, monkeypatch):
-    monkeypatch.setitem(METHODS, "svc", peers.Supervised(KNeighborsClassifier(50)))
+    replace_peer(monkeypatch, "svc", peers.Supervised(KNeighborsClassifier(50)))
     row = measure(trial_of(folder, method="svc"), folder)
     assert row["error"].startswith("ValueError: Expected n_neighbors <= n_samples_fit")
     assert "accuracy" not in row
@@ -269,7 +290,7 @@ def test_an_error_is_a_row(folder, monkeypatch):
 
 def test_warnings_of_a_method_are_kept(folder, monkeypatch):
     hasty = peers.Supervised(LogisticRegression(max_iter=1))
-    monkeypatch.setitem(METHODS, "logistic_regression", hasty)
+    replace_peer(monkeypatch, "logistic_regression", hasty)
     row = measure(trial_of(folder, method="logistic_regression"), folder)
     assert row["warned"] == ["ConvergenceWarning"]
 
@@ -286,7 +307,7 @@ def test_the_key_is_of_everything(folder, monkeypatch):
     keys = {t.key for t in (trial, *others)}
     assert len(keys) == 6
     other = peers.Supervised(KNeighborsClassifier(2))
-    monkeypatch.setitem(METHODS, trial.method, other)
+    replace_peer(monkeypatch, trial.method, other)
     assert trial.key not in keys
 
 
@@ -520,19 +541,22 @@ def test_bad_arguments_exit_with_2_and_say_why(folder, tmp_path, arguments, word
 
 
 def test_methods_by_name_and_by_group(monkeypatch):
-    assert peers.methods_named(["svc", "icssl"]) == [OURS, "svc"]
-    monkeypatch.setattr(peers, "find_spec", lambda name: name)  # installed or not
-    assert peers.methods_named(["all"]) == list(METHODS) == list(peers.TITLES)
-    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    assert choose_methods("real", ["svc", "icssl"]) == [OURS, "svc"]
+    monkeypatch.setattr(registry, "find_spec", lambda name: name)  # installed or not
+    assert choose_methods("real", ["all"]) == names_in("real") == [*OWN, *PEERS]
+    assert choose_methods("real", ["peers"]) == PEERS
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"icssl\[peers\]"):
-        peers.methods_named(["peers"])
+        choose_methods("real", ["peers"])
 
 
 def test_ours_with_and_without_the_unlabelled_rows(folder):
     context = draw_context(read_set(folder, "penguins"), "penguins", 0, 2)
     known, y = context.labelled, context.y
     guesses = {
-        OURS: ICSSLClassifier().fit(context.table, context.shown).transduction_[~known],
+        OURS: ICSSLClassifier()
+        .fit(context.table, context.visible_labels)
+        .transduction_[~known],
         LABELLED_ONLY: ICSSLClassifier()
         .fit(context.table[known], y[known])
         .predict(context.table[~known]),
@@ -554,5 +578,5 @@ def test_without_unlabelled_rows_a_prediction_is_of_its_row_alone():
         y=context.y[kept],
         labelled=context.labelled[kept],
     )
-    whole, part = (METHODS[LABELLED_ONLY](c, seed=0) for c in (context, fewer))
+    whole, part = (peer(LABELLED_ONLY)(c, seed=0) for c in (context, fewer))
     np.testing.assert_allclose(part, whole[kept], rtol=1e-4, atol=1e-5)

@@ -18,7 +18,7 @@ from icssl.bench.paper import id_ood, image_transfer, judges, verdicts
 from icssl.bench.paper import printed as printed_tables
 from icssl.bench.paper.artefact import PROFILES, Cell, Profile, published
 from icssl.bench.paper.claims import CLAIMS, claims_table, imbalance
-from icssl.bench.paper.curves import IMPROVING, STYLES, draw_curves, style_of
+from icssl.bench.paper.curves import IMPROVING, draw_curves, style_of
 from icssl.bench.paper.params import parameter_counts
 from icssl.bench.paper.registry import ARTEFACTS, all_specs, render, rows_of
 from icssl.bench.paper.report import cost_text, write_report
@@ -34,8 +34,9 @@ from icssl.episodes.data_config import DataConfig
 from icssl.episodes.labels import majority_rate
 from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation.metrics import METRIC_NAMES, interval
-from icssl.evaluation.predictors import METHODS, TRAINED
-from icssl.methods import BASELINES
+from icssl.evaluation.predictors import METHODS
+from icssl.methods import BASELINES, TRAINED
+from icssl.methods.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 TOY = Profile(
@@ -467,8 +468,9 @@ def test_legends_lie_within_the_figure_and_name_every_curve_once(count):
 
 
 def test_methods_have_looks_of_their_own():
-    looks = [(*STYLES[method], style_of(method)["linestyle"]) for method in STYLES]
-    assert len(set(looks)) == len(STYLES)
+    styled = [name for name in METHODS if REGISTRY[name].style]
+    looks = [tuple(style_of(method).values())[:3] for method in styled]
+    assert len(set(looks)) == len(styled) == 11
     assert style_of("e2e_icl") != style_of("e2e_icl", again=True)
 
 

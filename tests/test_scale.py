@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,12 @@ from icssl.bench.scale.run import (
     measure,
     missing_of,
     run_missing,
+    sizes_for,
     table_of,
 )
 from icssl.bench.store import Store
-from icssl.methods import large as methods
-from icssl.methods.large import METHODS, TITLES, methods_named, sizes_for
+from icssl.methods import registry
+from icssl.methods.registry import REGISTRY, Recipe, choose_methods, names_in
 
 ROOT = Path(__file__).parents[1]
 
@@ -141,7 +143,6 @@ def test_what_is_there_is_not_measured_again_and_pages_are_drawn(tmp_path):
 def test_methods_stop_where_they_would_not_end():
     assert sizes_for("spreading_rbf", [1_000, 20_000, 30_000]) == [1_000, 20_000]
     assert sizes_for("icssl", [1_000_000]) == [1_000_000]
-    assert set(METHODS) == set(TITLES)
 
 
 def test_other_methods_stay_on_the_cores_of_a_machine_with_a_gpu(monkeypatch):
@@ -151,7 +152,8 @@ def test_other_methods_stay_on_the_cores_of_a_machine_with_a_gpu(monkeypatch):
         ran.append((len(x), device))
         return np.zeros(len(x), int), "somehow"
 
-    monkeypatch.setitem(bench.METHODS, "spreading_rbf", method)
+    entry = replace(REGISTRY["spreading_rbf"], where={"scale": Recipe(lambda: method, {})})
+    monkeypatch.setitem(REGISTRY, "spreading_rbf", entry)
     monkeypatch.setattr(bench, "made_with", lambda device: {"device": device})
     row = measure(trial(device="cuda", method="spreading_rbf", rows=500))
     assert ran == [(400, "cpu"), (500, "cpu")]  # a warm start, and what is measured
@@ -162,12 +164,15 @@ def test_other_methods_stay_on_the_cores_of_a_machine_with_a_gpu(monkeypatch):
 
 
 def test_all_methods_are_those_that_are_installed(monkeypatch):
-    monkeypatch.setattr(methods, "find_spec", lambda name: object())
-    assert methods_named("all") == list(METHODS)
-    monkeypatch.setattr(methods, "find_spec", lambda name: None)
-    assert methods_named("all") == ["icssl", "spreading_knn", "spreading_rbf"]
+    def choose(*names):
+        return choose_methods("scale", names, skip_missing=True)
+
+    monkeypatch.setattr(registry, "find_spec", lambda name: object())
+    assert choose("all") == names_in("scale")
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    assert choose("all") == ["icssl", "spreading_knn", "spreading_rbf"]
     with pytest.raises(ImportError, match=r"icssl\[peers\]"):
-        methods_named("icssl, laplace")
+        choose("icssl", "laplace")
 
 
 def test_committed_pages_are_those_of_their_rows(tmp_path):

@@ -21,9 +21,9 @@ from icssl.classifier.pretraining.synthetic_tables import TaskSpec
 from icssl.classifier.pretraining.train import (
     PretrainConfig,
     draw_task,
+    features_of_task,
     loss_of,
     pretrain,
-    see,
 )
 from icssl.classifier.weights import RELEASED, load_context_model
 
@@ -167,11 +167,15 @@ def test_parts_add_up_to_the_whole():
     model, unlike = ContextModel(TOY.model), 0
     for step in range(6):
         whole = draw_task(TOY, "pretrain", step, "cpu")
-        expected = gradient_of(model, loss_of(model, see(whole, TOY, step), whole))
+        expected = gradient_of(
+            model, loss_of(model, features_of_task(whole, TOY, step), whole)
+        )
         total = torch.zeros_like(expected)
         for rank in range(2):
             task = whole.part(Processes(rank, 2).part(TOY.batch))
-            total += gradient_of(model, loss_of(model, see(task, TOY, step), task, whole))
+            total += gradient_of(
+                model, loss_of(model, features_of_task(task, TOY, step), task, whole)
+            )
         torch.testing.assert_close(total, expected, rtol=1e-3, atol=1e-5)
         counts = (~whole.labelled).sum(dim=1)
         unlike += int(counts[:2].sum() != counts[2:].sum())

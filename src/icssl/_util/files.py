@@ -262,6 +262,11 @@ def digest_of(
     return digest.hexdigest()
 
 
+def as_json(value: Any) -> Any:
+    """Return a value as it comes back from a header: its tuples are lists."""
+    return json.loads(json.dumps(value))
+
+
 @contextmanager
 def making_sense(path: Path, kind: FileKind) -> Iterator[None]:
     """Turn errors about what a header says into one that names the file.

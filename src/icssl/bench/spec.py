@@ -12,9 +12,10 @@ from torch import Tensor
 from icssl.bench.store import key_of
 from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.metrics import interval
-from icssl.evaluation.predictors import ModelMethod, methods_named, needed_truth
+from icssl.evaluation.predictors import ModelMethod, needed_truth, predictors_named
 from icssl.evaluation.scoring import Row, evaluate
 from icssl.methods import BASELINES, Method
+from icssl.methods.registry import recipe_of
 from icssl.model.build import AnyModel
 from icssl.training.config import TrainConfig
 
@@ -104,13 +105,13 @@ class Scores:
         return {
             **values,
             "tuning": self.tuning,
-            "settings": repr(BASELINES.get(self.method)),
+            "settings": _stated_settings(self.method),
         }
 
     def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
         """Metrics with intervals, the accuracy of every seed and of every episode."""
         methods: list[Method] = [ModelMethod(model.to(device)) for model in models]
-        methods = methods or methods_named(self.method, self.data)
+        methods = methods or predictors_named(self.method, self.data)
         named = {str(i): method for i, method in enumerate(methods)}
         rows = evaluate(
             named,
@@ -160,6 +161,13 @@ def trainings_values(configs: Sequence[TrainConfig]) -> list[dict[str, Any]]:
     for config in configs:
         seeds.setdefault(replace(config, seed=0), []).append(config.seed)
     return [{**training_values(c), "seed": listed} for c, listed in seeds.items()]
+
+
+def _stated_settings(method: str) -> str:
+    """Return the settings of a classical method as the registry states them."""
+    if method not in BASELINES:
+        return "None"  # refused when it is measured
+    return str(recipe_of("evaluate", method).stated_settings)
 
 
 def _rounded(metrics: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:

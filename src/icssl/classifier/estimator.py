@@ -29,12 +29,13 @@ from torch import Tensor
 from icssl._util.errors import check_at_least, check_choice
 from icssl.classifier.fitted import (
     Explanation,
+    FittedContext,
     Prediction,
-    Reading,
-    joined,
+    concatenate_predictions,
     worth_labelling,
 )
-from icssl.classifier.graphs import NEIGHBOURS, blocks
+from icssl.classifier.graph_sparse import SPARSE_NEIGHBOURS, SparseGraph
+from icssl.classifier.graphs import BANDWIDTH_NEIGHBOURS, blocks
 from icssl.classifier.plan import (
     BACKENDS,
     MODELS,
@@ -54,7 +55,6 @@ from icssl.classifier.plan import (
     weight_exponent,
     without_diagonal,
 )
-from icssl.classifier.sparse import KEPT, SparseGraph
 from icssl.classifier.weights import load_context_model, released_model
 from icssl.tables.cells import plain_table
 from icssl.tables.chunks import chunks
@@ -144,7 +144,7 @@ class ICSSLClassifier(
         class_prior: Any = None,
         metric: Any = "columns",
         backend: Any = "auto",
-        n_neighbors: Any = KEPT,
+        n_neighbors: Any = SPARSE_NEIGHBOURS,
         device: Any = "auto",
         verbose: Any = False,
     ) -> None:
@@ -181,7 +181,7 @@ class ICSSLClassifier(
         check_model(self.model)
         check_choice("metric", self.metric, METRICS)
         check_choice("backend", self.backend, ["auto", *BACKENDS])
-        check_at_least("n_neighbors", index(self.n_neighbors), NEIGHBOURS)
+        check_at_least("n_neighbors", index(self.n_neighbors), BANDWIDTH_NEIGHBOURS)
         self._refuse_what_cannot_fit(X)
         rows = self._read_rows(X, reset=True)
         if hasattr(y, "__len__") and getattr(y, "shape", True):
@@ -195,7 +195,7 @@ class ICSSLClassifier(
         self.class_prior_ = prior_for(self.class_prior, codes, len(self.classes_))
         if self.metric == "columns":
             warn_of_conflicts(rows, codes)
-        self._reading = self._read_context(rows, codes)
+        self._fitted = self._read_context(rows, codes)
         known = codes >= 0
         self._labelled_rows = np.flatnonzero(known)
         own = self._own()
@@ -203,7 +203,7 @@ class ICSSLClassifier(
         self.label_distributions_[known] = np.eye(len(self.classes_))[codes[known]]
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
         self.reach_ = _reach(own)
-        functions = self._reading.kernels.around[0].own.functions
+        functions = self._fitted.kernels.view_graphs[0].own.functions
         self.embedding_ = self._embedded(functions[:, self._order.back])
         self._n_features_out = self.embedding_.shape[1]
         return self
@@ -239,10 +239,10 @@ class ICSSLClassifier(
         """
         check_is_fitted(self)
         count = len(self.reach_) if X is None else _count(X)
-        labelled, device = len(self._labelled_rows), self._reading.coefficients.device
+        labelled, device = len(self._labelled_rows), self._fitted.coefficients.device
         check_explanation(count, labelled, len(self.classes_), str(device))
         pieces = [self._own(parts=True)] if X is None else self._predictions(X, parts=True)
-        found = joined(list(pieces))
+        found = concatenate_predictions(list(pieces))
         assert found.parts is not None
         parts = found.parts[0].double().cpu().numpy()
         base = found.bias[0].double().cpu().numpy() + np.log(self.class_prior_)
@@ -266,17 +266,17 @@ class ICSSLClassifier(
     def transform(self, X: Any) -> Float[ndarray, "rows components"]:
         """New rows in the embedding, each by itself: among their neighbours of ``fit``."""
         check_is_fitted(self)
-        kernels = self._reading.kernels
+        kernels = self._fitted.kernels
         with torch.no_grad():
             found = [
                 self._embedded(kernels.place(x[:, part])[0].functions)
                 for x in self._new_rows(X)
-                for part in blocks(x.shape[1], kernels.around[0].at_once)
+                for part in blocks(x.shape[1], kernels.view_graphs[0].at_once)
             ]
         return np.concatenate(found)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_reading")
+        return hasattr(self, "_fitted")
 
     def _read_rows(
         self, X: Any, *, reset: bool
@@ -316,7 +316,7 @@ class ICSSLClassifier(
             return sparse.csr_matrix(w)  # which its graph makes symmetric
         return symmetric_weights(w)
 
-    def _read_context(self, rows: Any, codes: ndarray) -> Reading:
+    def _read_context(self, rows: Any, codes: ndarray) -> FittedContext:
         n, d = rows.shape
         device = device_for(self.device, n)
         self._dtype = dtype_for(n, device)
@@ -329,13 +329,13 @@ class ICSSLClassifier(
         with torch.no_grad():
             if given:
                 read_as = "given graph"
-                reading = model.read_graph(self._graph(rows, device), y, known, c)
+                reading = model.fit_graph(self._graph(rows, device), y, known, c)
             else:
                 backend, read_as = self._chosen(n, d, device, int(known.sum()), c)
                 self.backend_ = backend.name
                 rows = rows[np.ix_(self._order.rows, self._order.columns)]
                 x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
-                reading = model.read(x, y, known, c, MODELS[read_as], backend)
+                reading = model.fit(x, y, known, c, MODELS[read_as], backend)
         named = is_file(self.model)
         self.model_name_ = f"{self.model}, {read_as}" if named else read_as
         return reading
@@ -364,7 +364,7 @@ class ICSSLClassifier(
 
     def _new_rows(self, X: Any) -> Iterator[Float[Tensor, "1 r d"]]:
         """As the model reads them, some at a time."""
-        device = self._reading.coefficients.device
+        device = self._fitted.coefficients.device
         for part, table in chunks(X, show="predicting" if self.verbose else None):
             try:
                 rows = self._read_rows(table, reset=False)
@@ -381,12 +381,12 @@ class ICSSLClassifier(
         check_is_fitted(self)
         for x in self._new_rows(X):
             with torch.no_grad():
-                found = self._reading.new(x, parts=parts)
+                found = self._fitted.predict_new(x, parts=parts)
             yield found.reorder(self._order.back_classes, self._labelled_places())
 
     def _own(self, *, parts: bool = False) -> Prediction:
         with torch.no_grad():
-            found = self._reading.own(parts=parts)
+            found = self._fitted.predict_context(parts=parts)
         places, back = self._labelled_places(), self._order.back
         return found.reorder(self._order.back_classes, places, back)
 
@@ -401,8 +401,8 @@ class ICSSLClassifier(
 
     def _embedded(self, functions: Tensor) -> ndarray:
         # The first function is constant. Later ones matter less, by how fast they decay.
-        eigenmap = self._reading.kernels.around[0].eigenmap
-        features = eigenmap.at_time(functions, 2.0)[0, :, 1 : _COMPONENTS + 1]
+        eigenmap = self._fitted.kernels.view_graphs[0].eigenmap
+        features = eigenmap.diffusion_features(functions, 2.0)[0, :, 1 : _COMPONENTS + 1]
         return features.double().cpu().numpy()
 
 

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from icssl.classifier.graphs import MOST_NUMBERS, blocks
-from icssl.classifier.kernels import Columns, ContextKernels, Placed
+from icssl.classifier.graphs import MOST_KERNEL_VALUES, blocks
+from icssl.classifier.kernels import ContextKernels, LabelKernels, PlacedRows
 
 _TINY = 1e-12
 
@@ -88,13 +88,13 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class FittedContext:
     """A context that was read: what predicts its own rows and new ones.
 
     Parameters
     ----------
     kernels : ContextKernels
-    columns : Columns, optional
+    context_values : LabelKernels, optional
         Of the context's own rows, where they fit the memory.
     centre, length : Tensor of shape (b, e, 1, m) and (b, e, 1, 1)
         What makes kernels comparable.
@@ -104,7 +104,7 @@ class Reading:
         Of the labelled rows, from the descent.
     bias : Tensor of shape (b, 1, c)
         Of the classes, so that none has too many rows.
-    per_class : Tensor of shape (b,)
+    labels_per_class : Tensor of shape (b,)
         Labels a class.
     calibration : Tensor of shape (4,)
         How the logarithm of the temperature depends on one, on the logarithms of labels a
@@ -112,57 +112,81 @@ class Reading:
     """
 
     kernels: ContextKernels
-    columns: Columns | None
+    context_values: LabelKernels | None
     centre: Tensor
     length: Tensor
     mixture: Tensor
     coefficients: Tensor
     bias: Tensor
-    per_class: Tensor
+    labels_per_class: Tensor
     calibration: Tensor
 
-    def own(self, *, parts: bool = False) -> Prediction:
+    def predict_context(self, *, parts: bool = False) -> Prediction:
         """Of the context's own rows."""
-        if self.columns is not None:
-            return self.of_columns(self.columns, parts=parts)
+        if self.context_values is not None:
+            return self.predict_kernels(self.context_values, parts=parts)
         return self._predict(self.kernels.own(), parts)
 
-    def new(self, x: Float[Tensor, "b r d"], *, parts: bool = False) -> Prediction:
+    def predict_new(self, x: Float[Tensor, "b r d"], *, parts: bool = False) -> Prediction:
         """Of new rows, each by itself."""
         pieces = [
             self._predict(self.kernels.place(x[:, part]), parts)
-            for part in blocks(x.shape[1], self.kernels.around[0].at_once)
+            for part in blocks(x.shape[1], self.kernels.view_graphs[0].at_once)
         ]
-        return joined(pieces)
+        return concatenate_predictions(pieces)
 
-    def _predict(self, placed: Sequence[Placed], parts: bool) -> Prediction:
-        pieces = in_pieces(self.kernels, placed)
-        return joined([self.of_columns(columns, parts=parts) for columns in pieces])
+    def _predict(self, placed: Sequence[PlacedRows], parts: bool) -> Prediction:
+        pieces = kernel_pieces(self.kernels, placed)
+        return concatenate_predictions(
+            [self.predict_kernels(columns, parts=parts) for columns in pieces]
+        )
 
-    def of_columns(self, columns: Columns, *, parts: bool = False) -> Prediction:
+    def predict_kernels(self, columns: LabelKernels, *, parts: bool = False) -> Prediction:
         """Of rows whose kernels with the labelled rows are known."""
         temperature = self._temperature(columns.reach)[..., None]
         mixed = self.similarity(columns) / temperature
         each = mixed[..., None] * self.coefficients[:, None] if parts else None
-        # Where nothing is known of a row, it is not for the bias to decide.
+        # Where nothing is known of a row, it is not for the bias to fit_features.
         bias = columns.contact[..., None] / temperature * self.bias
         return Prediction(mixed @ self.coefficients + bias, bias, columns.reach, each)
 
     def _temperature(self, reach: Tensor) -> Float[Tensor, "b r"]:
         c = self.coefficients.shape[-1]
-        constant, by_labels, by_classes, by_reach = self.calibration.to(reach)
-        logarithm = constant + by_labels * self.per_class.to(reach).log()
-        logarithm = logarithm + by_classes * math.log(c)
-        return (logarithm[:, None] + by_reach * reach).exp()
+        return log_temperature(self.calibration, self.labels_per_class, c, reach).exp()
 
-    def similarity(self, columns: Columns) -> Float[Tensor, "b r m"]:
+    def similarity(self, columns: LabelKernels) -> Float[Tensor, "b r m"]:
         """The mixed kernel; a row far from everything is like nothing."""
         centred = (columns.kernels - self.centre) / self.length
         mixed = torch.einsum("be,berm->brm", self.mixture, centred) + INTERCEPT
         return mixed * columns.contact[..., None]
 
 
-def joined(pieces: Sequence[Prediction]) -> Prediction:
+def log_temperature(
+    calibration: Float[Tensor, " 4"],
+    labels_per_class: Float[Tensor, " b"],
+    n_classes: int,
+    reach: Float[Tensor, "b r"],
+) -> Float[Tensor, "b r"]:
+    """Return the logarithm of the temperature that the logits of every row are divided by.
+
+    Parameters
+    ----------
+    calibration : Tensor
+        Weights of one, of the logarithms of labels per class and of classes, and of reach.
+    labels_per_class : Tensor
+        Labels per class.
+    n_classes : int
+        Number of classes.
+    reach : Tensor
+        Labelled evidence that reached each row.
+    """
+    constant, by_labels, by_classes, by_reach = calibration.to(reach)
+    logarithm = constant + by_labels * labels_per_class.to(reach).log()
+    logarithm = logarithm + by_classes * math.log(n_classes)
+    return logarithm[:, None] + by_reach * reach
+
+
+def concatenate_predictions(pieces: Sequence[Prediction]) -> Prediction:
     """Predictions of rows that were predicted apart, in order."""
     if len(pieces) == 1:
         return pieces[0]
@@ -175,15 +199,17 @@ def joined(pieces: Sequence[Prediction]) -> Prediction:
     )
 
 
-def in_pieces(kernels: ContextKernels, placed: Sequence[Placed]) -> Iterator[Columns]:
-    """Columns of rows, as many at once as the memory holds."""
+def kernel_pieces(
+    kernels: ContextKernels, placed: Sequence[PlacedRows]
+) -> Iterator[LabelKernels]:
+    """LabelKernels of rows, as many at once as the memory holds."""
     b, n, _ = placed[0].functions.shape
     m = kernels.labelled[0].functions.shape[1]
-    size = max(1, MOST_NUMBERS // (b * m * len(kernels.names)))
+    size = max(1, MOST_KERNEL_VALUES // (b * m * len(kernels.names)))
     for start in range(0, n, size):
         stop = min(start + size, n)
         if (start, stop) == (0, n):
-            yield kernels.columns(placed)
+            yield kernels.label_kernels(placed)
         else:
             indices = torch.arange(start, stop, device=placed[0].functions.device)
-            yield kernels.columns([one.at(indices.expand(b, -1)) for one in placed])
+            yield kernels.label_kernels([one.at(indices.expand(b, -1)) for one in placed])

@@ -16,17 +16,17 @@ from numpy import ndarray
 from scipy.linalg import LinAlgError, eigh
 from torch import Tensor
 
-NEIGHBOURS = 12
+BANDWIDTH_NEIGHBOURS = 12
 SHARPNESS = 4.0  # of the graph: how fast weights fall, in units of contrast
 PASSES = 24  # over the rows of one view: scale, degrees, the filter, and the values
 MOST_WEIGHTS = 2**24  # between rows that are held at once: all of 4,096 rows
-MOST_NUMBERS = 2**26  # of all kernels between rows and labelled ones, at once
+MOST_KERNEL_VALUES = 2**26  # of all kernels between rows and labelled ones, at once
 ROUNDS = 3  # of the Chebyshev filter
 SOLVED_ROWS = 2**12  # up to which eigenvectors are exact, by LAPACK
 FEW_SOLVED_ROWS = 2**10  # the same where iterating is cheaper: on a GPU, of sparse graphs
 _DEGREE = 7  # of the filter, with a pass a degree
 _DAMPED = 0.4  # eigenvalues below are filtered out
-SPARE = 8  # columns beyond those wanted, which help the last of them converge
+SPARE_COLUMNS = 8  # columns beyond those wanted, which help the last of them converge
 _FLAT = 1e-3  # least contrast, as a share of the twelfth distance, and of that itself
 _LOOSE = 1e-12  # of the mean degree: rows with less weight than that are on their own
 _FADING = 0.05  # of what lies above the last eigenvalue: where eigenfunctions fade out
@@ -35,7 +35,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True)
-class Scale:
+class NeighbourDistances:
     """Squared distances of rows to their nearest and twelfth nearest of the context."""
 
     near: Float[Tensor, "b r"]
@@ -46,9 +46,9 @@ class Scale:
         """From one to the other."""
         return (self.far - self.near).clamp(min=_FLAT * self.far)
 
-    def at(self, indices: Int[Tensor, "b i"]) -> "Scale":
+    def at(self, indices: Int[Tensor, "b i"]) -> "NeighbourDistances":
         """Of some of the rows."""
-        return Scale(self.near.gather(1, indices), self.far.gather(1, indices))
+        return NeighbourDistances(self.near.gather(1, indices), self.far.gather(1, indices))
 
 
 def squared_distances(
@@ -59,40 +59,42 @@ def squared_distances(
     return (sizes - 2 * a @ c.mT).clamp(min=0)
 
 
-def scale_of(
-    rows: Float[Tensor, "b r p"], context: Float[Tensor, "b n p"], *, own: bool
-) -> Scale:
-    """Of rows among a context; ``own`` if they are its rows, which are not their own."""
-    count = min(NEIGHBOURS + own, context.shape[1])
+def neighbour_distances(
+    rows: Float[Tensor, "b r p"], context: Float[Tensor, "b n p"], *, skip_self: bool
+) -> NeighbourDistances:
+    """Return distances of rows to a context; ``skip_self`` where they are its own rows."""
+    count = min(BANDWIDTH_NEIGHBOURS + skip_self, context.shape[1])
     # Written in place: small results between large passing ones would tear up the memory.
     nearest = rows.new_empty(*rows.shape[:2], count)
     for part in blocks(rows.shape[1], at_once(context)):
         distances = squared_distances(rows[:, part], context)
         nearest[:, part] = distances.topk(count, dim=-1, largest=False).values
-    return scale_from(nearest[..., int(own) :])  # the first of its own is itself
+    return distances_from_nearest(
+        nearest[..., int(skip_self) :]
+    )  # the first of its own is itself
 
 
-def scale_from(nearest: Float[Tensor, "b r q"]) -> Scale:
+def distances_from_nearest(nearest: Float[Tensor, "b r q"]) -> NeighbourDistances:
     """Of squared distances to the nearest, in order."""
-    far = nearest[..., :NEIGHBOURS][..., -1]
+    far = nearest[..., :BANDWIDTH_NEIGHBOURS][..., -1]
     # Rows have length one in the mean.
-    return Scale(nearest[..., 0], far.clamp(min=_FLAT))
+    return NeighbourDistances(nearest[..., 0], far.clamp(min=_FLAT))
 
 
 def weights(
     rows: Float[Tensor, "b r p"],
-    scale: Scale,
+    scale: NeighbourDistances,
     context: Float[Tensor, "b n p"],
-    context_scale: Scale,
+    context_scale: NeighbourDistances,
 ) -> Float[Tensor, "b r n"]:
     """RBF weights of rows to a context, of squared distances in units of contrast."""
     start = (scale.near[:, :, None] + context_scale.near[:, None]) / 2
     unit = (scale.contrast[:, :, None] * context_scale.contrast[:, None]).sqrt()
-    return fallen(squared_distances(rows, context), start, unit)
+    return rbf_weights(squared_distances(rows, context), start, unit)
 
 
-def fallen(distances: Tensor, start: Tensor, unit: Tensor) -> Tensor:
-    """How far weights have fallen at squared distances, from a start and in a unit."""
+def rbf_weights(distances: Tensor, start: Tensor, unit: Tensor) -> Tensor:
+    """How far weights have rbf_weights at squared distances, from a start and in a unit."""
     return (-SHARPNESS * ((distances - start) / unit).clamp(min=-1)).exp()
 
 
@@ -112,11 +114,11 @@ class WeightedGraph:
         raise NotImplementedError
 
     def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
-        root = inverse_root(self.held_degrees)[..., None]
+        root = inverse_sqrt(self.regularised_degrees)[..., None]
         return root * self.times(root * x)
 
     @property
-    def held_degrees(self) -> Float[Tensor, "b n"]:
+    def regularised_degrees(self) -> Float[Tensor, "b n"]:
         """Degrees with a little more for every row, which loose rows are held by.
 
         A row that has next to no weight would otherwise be placed by rounding alone.
@@ -135,13 +137,13 @@ class WeightedGraph:
         return self.times(ones)[..., 0]
 
 
-class Graph(WeightedGraph):
+class DenseGraph(WeightedGraph):
     """The weights of rows by their distances, held or made anew in every pass.
 
     Parameters
     ----------
     rows : Tensor of shape (b, n, p)
-    scale : Scale
+    scale : NeighbourDistances
         Of the rows among themselves.
     block : int, optional
         Rows whose weights are made at once; by default as many as :data:`MOST_WEIGHTS`
@@ -153,7 +155,7 @@ class Graph(WeightedGraph):
     def __init__(
         self,
         rows: Float[Tensor, "b n p"],
-        scale: Scale,
+        scale: NeighbourDistances,
         block: int | None = None,
         *,
         hold: bool | None = None,
@@ -187,18 +189,18 @@ class Graph(WeightedGraph):
         return found
 
     def _weights(self, part: slice) -> Tensor:
-        scale = Scale(self.scale.near[:, part], self.scale.far[:, part])
+        scale = NeighbourDistances(self.scale.near[:, part], self.scale.far[:, part])
         w = weights(self.rows[:, part], scale, self.rows, self.scale)
         w.diagonal(part.start or 0, dim1=-2, dim2=-1).zero_()  # no row is its own neighbour
         return w
 
 
-def inverse_root(degrees: Tensor) -> Tensor:
+def inverse_sqrt(degrees: Tensor) -> Tensor:
     """Return 1 / sqrt of degrees, and 0 for a row without a neighbour."""
     return torch.where(degrees > 0, degrees, torch.inf).rsqrt()
 
 
-class GivenGraph(WeightedGraph):
+class PrecomputedGraph(WeightedGraph):
     """Weights that were given as a matrix."""
 
     def __init__(self, w: Float[Tensor, "b n n"]) -> None:
@@ -240,7 +242,7 @@ class Eigenmap:
         The constant function is known: it is taken out of the graph before the others are
         looked for, and stands first with the value one and zeros for a function.
         """
-        degrees = graph.held_degrees
+        degrees = graph.regularised_degrees
         k = min(k, degrees.shape[1])
         total = degrees.sum(-1, keepdim=True)
         share = degrees / torch.where(total > 0, total, torch.inf)
@@ -255,23 +257,23 @@ class Eigenmap:
             torch.cat([torch.ones_like(part[..., :1]), part.clamp(max=1)], dim=-1)
             for part in (values.clamp(min=0), vectors)
         )
-        functions = vectors * inverse_root(share)[..., None]
+        functions = vectors * inverse_sqrt(share)[..., None]
         mean = (share[..., None] * functions).sum(1, keepdim=True)
         # A row without a neighbour has no part in any of them.
         functions = (functions - mean) * (graph.degrees > 0)[..., None]
         functions[..., 0] = 0.0
         return cls(values[:, :k], functions[..., :k], _shares(values))
 
-    def extended(self, w: Float[Tensor, "b r n"]) -> Float[Tensor, "b r k"]:
+    def extend(self, w: Float[Tensor, "b r n"]) -> Float[Tensor, "b r k"]:
         """At new rows, from their weights to the context: a mean over neighbours."""
-        return self.stepped_back(walk(w) @ self.functions)
+        return self.undo_step(walk(w) @ self.functions)
 
-    def stepped_back(self, means: Float[Tensor, "b r k"]) -> Float[Tensor, "b r k"]:
+    def undo_step(self, means: Float[Tensor, "b r k"]) -> Float[Tensor, "b r k"]:
         """Functions at rows, from their means over the rows' neighbours."""
         # Small eigenvalues are those of noise, and would blow it up.
         return means / self.values.clamp(min=_DAMPED / 2)[:, None]
 
-    def at_time(
+    def diffusion_features(
         self, functions: Float[Tensor, "b r k"], time: float | Tensor
     ) -> Float[Tensor, "b r k"]:
         """Features: one plus an inner product is how likely a walk joins two rows.
@@ -366,7 +368,7 @@ def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:
 
     Sines of fixed random projections: the same in whatever order the rows are.
     """
-    count = min(rows.shape[1], k + SPARE)
+    count = min(rows.shape[1], k + SPARE_COLUMNS)
     generator = torch.Generator().manual_seed(0)
     directions = torch.randn(rows.shape[-1], count, generator=generator)
     phases = math.tau * torch.rand(count, generator=generator)

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from icssl.classifier.fitted import INTERCEPT, Reading, in_pieces
+from icssl.classifier.fitted import INTERCEPT, FittedContext, kernel_pieces
 from icssl.classifier.gate import FEATURES, evidence
 from icssl.classifier.graphs import WeightedGraph
-from icssl.classifier.kernels import KERNELS, Columns, ContextKernels
+from icssl.classifier.kernels import KERNELS, ContextKernels, LabelKernels
 from icssl.classifier.plan import DENSE, Backend
 from icssl.classifier.views import VIEWS
 
@@ -53,15 +53,15 @@ class ContextConfig:
 
 
 @dataclass(frozen=True)
-class Sight:
+class ContextFeatures:
     """All of a batch of contexts that no weight has a part in.
 
     Parameters
     ----------
     kernels : ContextKernels
-    columns : Columns, optional
+    columns : LabelKernels, optional
         Of the contexts' own rows, where they fit the memory.
-    sample : Columns
+    sample : LabelKernels
         Of some of them, at most a thousand.
     centre, length : Tensor of shape (b, e, 1, m) and (b, e, 1, 1)
         What makes kernels comparable.
@@ -74,8 +74,8 @@ class Sight:
     """
 
     kernels: ContextKernels
-    columns: Columns | None
-    sample: Columns
+    columns: LabelKernels | None
+    sample: LabelKernels
     centre: Tensor
     length: Tensor
     among: Tensor | None
@@ -86,7 +86,7 @@ class Sight:
     context: Tensor
 
     @property
-    def per_class(self) -> Float[Tensor, " b"]:
+    def labels_per_class(self) -> Float[Tensor, " b"]:
         """Labels a class."""
         return self.target.sum((1, 2)) / self.target.shape[-1]
 
@@ -100,7 +100,7 @@ class Sight:
 
 
 @torch.no_grad()
-def see_rows(
+def features_of_tables(
     x: Float[Tensor, "b n d"],
     y: Int[Tensor, "b n"],
     labelled: Bool[Tensor, "b n"],
@@ -108,7 +108,7 @@ def see_rows(
     views: Sequence[str],
     k: int,
     backend: Backend = DENSE,
-) -> Sight:
+) -> ContextFeatures:
     """Look at tables."""
     indices, real, target = _labels(y, labelled, n_classes, x.dtype)
     kernels = ContextKernels.of_rows(x, indices, target, k, views, backend)
@@ -116,13 +116,13 @@ def see_rows(
 
 
 @torch.no_grad()
-def see_graph(
+def features_of_graphs(
     w: Float[Tensor, "b n n"] | WeightedGraph,
     y: Int[Tensor, "b n"],
     labelled: Bool[Tensor, "b n"],
     n_classes: int,
     k: int,
-) -> Sight:
+) -> ContextFeatures:
     """Look at contexts of which only weights between rows are known."""
     dtype = w.dtype if isinstance(w, Tensor) else w.degrees.dtype
     indices, real, target = _labels(y, labelled, n_classes, dtype)
@@ -130,7 +130,7 @@ def see_graph(
     return _see(kernels, real, target, _UNKNOWN_COLUMNS)
 
 
-def _see(kernels: ContextKernels, real: Tensor, target: Tensor, d: int) -> Sight:
+def _see(kernels: ContextKernels, real: Tensor, target: Tensor, d: int) -> ContextFeatures:
     columns, centre = _centre(kernels, real)
     step = -(-real.shape[1] // _LABELS_READ)
     among, some_among, trace = _summed_up(_among(kernels, centre, real), step)
@@ -139,10 +139,10 @@ def _see(kernels: ContextKernels, real: Tensor, target: Tensor, d: int) -> Sight
     few = sample.kernels[..., ::step] * real[:, None, None, ::step] - centre[..., ::step]
     found = evidence(few / length, some_among / length, target[:, ::step], real[:, ::step])
     among = None if among is None else among / length
-    n, c = kernels.around[0].own.functions.shape[1], kernels.n_classes
+    n, c = kernels.view_graphs[0].own.functions.shape[1], kernels.n_classes
     context = _shape_of(real, n, d, c).to(found.dtype)
     about = _about(kernels).to(found.dtype)
-    return Sight(
+    return ContextFeatures(
         kernels, columns, sample, centre, length, among, target, real, found, about, context
     )
 
@@ -152,7 +152,7 @@ def _among(
 ) -> Iterator[Float[Tensor, "b e r m"]]:
     """Centred kernels of labelled rows with each other, some rows at a time."""
     start = 0
-    for columns in in_pieces(kernels, kernels.labelled):
+    for columns in kernel_pieces(kernels, kernels.labelled):
         among = columns.kernels * real[:, None, None]
         stop = start + among.shape[2]
         yield (among - centre) * real[:, None, start:stop, None]
@@ -170,7 +170,7 @@ def _summed_up(pieces: Iterator[Tensor], step: int) -> tuple[Tensor | None, Tens
     return first, torch.cat(some, dim=2) if len(some) > 1 else some[0], trace
 
 
-def _some_columns(kernels: ContextKernels, columns: Columns | None) -> Columns:
+def _some_columns(kernels: ContextKernels, columns: LabelKernels | None) -> LabelKernels:
     """Of all rows, or of some if there are many: the gate reads means."""
     if columns is not None and columns.kernels.shape[2] <= _ROWS_READ:
         return columns
@@ -180,7 +180,7 @@ def _some_columns(kernels: ContextKernels, columns: Columns | None) -> Columns:
     some = (
         torch.arange(count, device=own[0].functions.device) * (n - 1) // max(count - 1, 1)
     )
-    return kernels.columns([one.at(some.expand(b, -1)) for one in own])
+    return kernels.label_kernels([one.at(some.expand(b, -1)) for one in own])
 
 
 class _Gate(nn.Module):
@@ -233,7 +233,7 @@ class ContextModel(nn.Module):
         self.gates = nn.ModuleList(_Gate(config) for _ in range(config.members))
         self.register_buffer("calibration", torch.zeros(4))
 
-    def read(
+    def fit(
         self,
         x: Float[Tensor, "b n d"],
         y: Int[Tensor, "b n"],
@@ -241,20 +241,24 @@ class ContextModel(nn.Module):
         n_classes: int,
         views: Sequence[str] = VIEWS,
         backend: Backend = DENSE,
-    ) -> Reading:
+    ) -> FittedContext:
         """Read contexts: rows, the classes of some, and which; in some of the views."""
         k = self.config.k
-        return self.decide(see_rows(x, y, labelled, n_classes, views, k, backend))
+        return self.fit_features(
+            features_of_tables(x, y, labelled, n_classes, views, k, backend)
+        )
 
-    def read_graph(
+    def fit_graph(
         self,
         w: Float[Tensor, "b n n"] | WeightedGraph,
         y: Int[Tensor, "b n"],
         labelled: Bool[Tensor, "b n"],
         n_classes: int,
-    ) -> Reading:
+    ) -> FittedContext:
         """Read contexts of which only weights between rows are known."""
-        return self.decide(see_graph(w, y, labelled, n_classes, self.config.k))
+        return self.fit_features(
+            features_of_graphs(w, y, labelled, n_classes, self.config.k)
+        )
 
     def forward(
         self,
@@ -264,15 +268,17 @@ class ContextModel(nn.Module):
         n_classes: int,
     ) -> Float[Tensor, "b n c"]:
         """Logits of every row of the contexts."""
-        return self.read(x, y, labelled, n_classes).own().logits
+        return self.fit(x, y, labelled, n_classes).predict_context().logits
 
-    def decide(self, seen: Sight, members: Sequence[int] | None = None) -> Reading:
+    def fit_features(
+        self, seen: ContextFeatures, members: Sequence[int] | None = None
+    ) -> FittedContext:
         """Weigh the kernels of contexts and descend on the labels, by some members."""
         mixture, scale = self._gated(seen, members)
         amplitude, temperature, balance = scale[:, :, None].split(1, dim=1)
         mixed = seen.mixed(mixture) * amplitude
         coefficients = self._descend(mixed, seen.target, seen.real)
-        found = Reading(
+        found = FittedContext(
             seen.kernels,
             seen.columns,
             seen.centre,
@@ -280,14 +286,16 @@ class ContextModel(nn.Module):
             mixture,
             coefficients * (amplitude * temperature),
             torch.zeros_like(coefficients[:, :1]),
-            seen.per_class,
+            seen.labels_per_class,
             torch.zeros_like(self.calibration),  # which was fitted to biases without it
         )
-        logits = found.of_columns(seen.sample).logits
+        logits = found.predict_kernels(seen.sample).logits
         bias = _balancing(logits, balance.clamp(max=1))
         return replace(found, bias=bias, calibration=self.calibration)
 
-    def _gated(self, seen: Sight, members: Sequence[int] | None) -> tuple[Tensor, Tensor]:
+    def _gated(
+        self, seen: ContextFeatures, members: Sequence[int] | None
+    ) -> tuple[Tensor, Tensor]:
         """Weights of kernels (b, e); amplitude, temperature and balance (b, 3)."""
         places = [KERNELS.index(name) for name in seen.kernels.names]
         chosen = range(len(self.gates)) if members is None else members
@@ -340,10 +348,10 @@ def _labels(
     return indices, real, target.to(dtype) * real[..., None]
 
 
-def _centre(kernels: ContextKernels, real: Tensor) -> tuple[Columns | None, Tensor]:
+def _centre(kernels: ContextKernels, real: Tensor) -> tuple[LabelKernels | None, Tensor]:
     """Mean of every kernel over the context, and its columns if they come in one piece."""
     total, count, pieces = torch.zeros(()), 0, 0
-    for columns in in_pieces(kernels, kernels.own()):
+    for columns in kernel_pieces(kernels, kernels.own()):
         total = total.to(columns.kernels) + columns.kernels.sum(2, keepdim=True)
         count, pieces = count + columns.kernels.shape[2], pieces + 1
     centre = total / count * real[:, None, None]
@@ -355,14 +363,14 @@ def _shape_of(real: Tensor, n: int, d: int, c: int) -> Float[Tensor, "b s"]:
     count = real.sum(1).double()
     fixed = [math.log(c), math.log(d) / 3, math.log(n) / 5]
     about = torch.tensor(fixed, dtype=count.dtype, device=count.device)
-    per_class, share = (count / c).log()[:, None], (count / n)[:, None]
-    return torch.cat([per_class, about.expand(len(real), -1), share], dim=-1)
+    labels_per_class, share = (count / c).log()[:, None], (count / n)[:, None]
+    return torch.cat([labels_per_class, about.expand(len(real), -1), share], dim=-1)
 
 
 def _about(kernels: ContextKernels) -> Float[Tensor, "b e a"]:
     """Of the view of every kernel: contrast, and the eigenvalues about the classes."""
     c, found = kernels.n_classes, {}
-    for one in kernels.around:
+    for one in kernels.view_graphs:
         values, scale = one.eigenmap.values, one.own.scale
         last = values.shape[-1] - 1
         inside, beyond = values[:, min(c - 1, last)], values[:, min(2 * c, last)]

@@ -16,16 +16,19 @@ from scipy import sparse
 
 from icssl._util.errors import check_choice, check_device
 from icssl._util.hardware import free_bytes
+from icssl.classifier.graph_sparse import (
+    MOST_BRUTE_FORCE_ROWS,
+    SPARSE_NEIGHBOURS,
+    has_index,
+)
 from icssl.classifier.graphs import (
     FEW_SOLVED_ROWS,
-    MOST_NUMBERS,
+    MOST_KERNEL_VALUES,
     MOST_WEIGHTS,
     SOLVED_ROWS,
-    SPARE,
+    SPARE_COLUMNS,
     is_solved,
 )
-from icssl.classifier.search import MOST_COMPARED, has_index
-from icssl.classifier.sparse import KEPT
 from icssl.classifier.views import VIEWS
 
 BACKENDS = ("dense", "exact", "sparse")
@@ -36,7 +39,7 @@ DENSE_ROWS = 4_096
 DENSE_ROWS_GPU = 50_000
 """The same on a GPU, where products with a matrix are as fast as its memory."""
 
-_BASIS = 48 + SPARE  # columns that the eigenmap is iterated in
+_BASIS = 48 + SPARE_COLUMNS  # columns that the eigenmap is iterated in
 _UNHELD = 2**26  # weights at once, of those that never are: a block of rows on a GPU
 _GIVEN_BYTES, _LISTED_BYTES = 36, 80  # a weight of a given graph, dense and sparse
 _PART_BYTES = 28  # a contribution, with the copies that are made of it
@@ -53,12 +56,12 @@ class Backend:
     name : {"dense", "exact", "sparse"}
         All weights are held; none are, and all take part; each row keeps those to its
         nearest neighbours.
-    kept : int
+    n_neighbors : int
         Neighbours that a row keeps, with "sparse".
     """
 
     name: str = "dense"
-    kept: int = KEPT
+    n_neighbors: int = SPARSE_NEIGHBOURS
 
 
 DENSE = Backend("dense")
@@ -118,11 +121,11 @@ def needed_memory(backend: Backend, size: Size) -> int:
     graph = {
         "dense": n * n + 5 * min(MOST_WEIGHTS, n * n),
         "exact": 5 * min(_UNHELD, n * n) + 4 * n * _BASIS,
-        "sparse": 8 * n * min(backend.kept, n),
+        "sparse": 8 * n * min(backend.n_neighbors, n),
     }[backend.name]
     # One after the other: columns by rank, the graph of a view, kernels with the labels.
     ranks = 8 * n * size.columns * 8 // each
-    kernels = min(MOST_NUMBERS, n * m * (10 * size.views + 1))
+    kernels = min(MOST_KERNEL_VALUES, n * m * (10 * size.views + 1))
     passing = max(ranks, graph + 6 * n * _BASIS, 5 * kernels, _solved(backend, n))
     kept = size.views * n * (3 * size.columns + _BASIS) + 4 * m * m
     doubles = n * (2 * size.columns + 4 * size.classes + 8)
@@ -136,16 +139,16 @@ def _solved(backend: Backend, n: int) -> int:
     return (7 if backend.name == "dense" else 6) * min(n, SOLVED_ROWS) ** 2
 
 
-def choose_backend(asked: str, kept: int, size: Size, device: str) -> Backend:
+def choose_backend(asked: str, n_neighbors: int, size: Size, device: str) -> Backend:
     """The first that fits the memory, of those that suit, or the one that was asked for."""
     names = [asked] if asked != "auto" else _suitable(size.rows, device)
     if "sparse" in names:
         _check_search(size.rows, device, asked)
     free = free_memory(device)
     for name in names:
-        if needed_memory(Backend(name, kept), size) <= free:
-            return Backend(name, kept)
-    raise ValueError(_refusal(Backend(names[-1], kept), size, free))
+        if needed_memory(Backend(name, n_neighbors), size) <= free:
+            return Backend(name, n_neighbors)
+    raise ValueError(_refusal(Backend(names[-1], n_neighbors), size, free))
 
 
 def choose_for_graph(asked: str, n: int, stored: int | None, device: str) -> str:
@@ -202,11 +205,11 @@ def _suitable(n: int, device: str) -> list[str]:
 def _check_search(n: int, device: str, asked: str) -> None:
     """Beyond some number, neighbours need an index: comparing takes hours."""
     on_cpu = torch.device(device).type == "cpu"
-    if on_cpu and n > MOST_COMPARED and not has_index():
+    if on_cpu and n > MOST_BRUTE_FORCE_ROWS and not has_index():
         raise ImportError(
             f"backend={asked!r} finds the nearest neighbours of {n:,} rows by an index, "
-            f"which more than {MOST_COMPARED:,} rows need: pip install 'icssl[large]'. "
-            "backend='exact' needs none and takes hours."
+            f"which more than {MOST_BRUTE_FORCE_ROWS:,} rows need: "
+            "pip install 'icssl[large]'. backend='exact' needs none and takes hours."
         )
 
 

@@ -17,8 +17,9 @@ from icssl.episodes.episode import Episode
 from icssl.episodes.feature_tables import FeatureSpec
 from icssl.episodes.manifolds import MANIFOLDS, manifold_named
 from icssl.evaluation.scoring import Methods, each_of
-from icssl.methods import BASELINES, TITLES, Method
+from icssl.methods import BASELINES, TRAINED, Method
 from icssl.methods.logistic import EigenvectorRegression
+from icssl.methods.registry import RegistryView
 from icssl.methods.simple import BayesCeiling
 from icssl.model.build import AnyModel, config_from_dict, config_to_dict, load_model
 from icssl.model.model_config import ModelConfig
@@ -31,21 +32,10 @@ from icssl.training.loop import Progress, train
 # Episodes of a forward pass: what fits the cache of a CPU, or what keeps a GPU busy.
 _AT_ONCE = {"cpu": 64, "cuda": 512}
 
-TRAINED: dict[str, str] = {
-    "e2e_icl": "Orig+E2E-ICL",
-    "e2e_wide": "Orig+E2E-ICL, k = 12, 4 steps",
-    "e2e_encoder": "Orig+E2E, encoder head",
-    "eig_icl": "Eig+ICL",
-    "orig_icl": "Orig+ICL",
-    "transformer": "Transformer baseline",
-    "transformer_unscaled": "Transformer baseline, unscaled points",
-    "lap_linear": "Ablation: linear Laplacian",
-    "lap_pe_1layer": "Ablation: one layer a stage",
-    "paper": "Orig+E2E-ICL, unscaled points",
-}
-
-METHODS: dict[str, str] = {**TRAINED, **TITLES}
-"""Names of all methods, and how tables and figures write them."""
+METHODS: RegistryView[str] = RegistryView(
+    lambda entry: entry.is_trained or "evaluate" in entry.where, lambda entry: entry.title
+)
+"""Titles of all methods that ``icssl evaluate`` knows, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +56,7 @@ class ModelMethod:
         ]
         return torch.cat(parts).softmax(dim=-1).to(episode.x.dtype)
 
-    def tuned(self, training: Episode) -> "ModelMethod":
+    def tune(self, training: Episode) -> "ModelMethod":
         """Itself: its training is over."""
         return self
 
@@ -122,7 +112,7 @@ def cautions(name: str, data: DataConfig) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def methods_named(
+def predictors_named(
     name: str,
     data: DataConfig,
     *,

@@ -124,7 +124,7 @@ def evaluate(
         for name, method in methods.items():
             if progress is not None:
                 progress(f"{source}, {amount} labels, {name}")
-            chosen = [model.tuned(training) for model in each_of(method)]
+            chosen = [model.tune(training) for model in each_of(method)]
             values, metrics = summarise([model(test) for model in chosen], test)
             rows.append(
                 Row(

@@ -6,56 +6,26 @@ Every method is a value of one signature, :class:`Method`:
 >>> from icssl._util.random import generator_for
 >>> spec = ManifoldSpec("cylinder", labels=21)
 >>> training, test = (spec.draw(9, generator=generator_for(0, s)) for s in ("tune", "test"))
->>> method = BASELINES["label_spreading"].tuned(training)
+>>> method = BASELINES["label_spreading"].tune(training)
 >>> method(test).shape
 torch.Size([9, 100, 2])
 """
 
+from icssl.methods import entries as _entries  # noqa: F401  (fills the registry)
 from icssl.methods.base import Method, mean_accuracy
-from icssl.methods.logistic import (
-    EigenvectorRegression,
-    KernelRegression,
-    LogisticRegression,
+from icssl.methods.registry import RegistryView
+
+BASELINES: RegistryView[Method] = RegistryView(
+    lambda entry: "evaluate" in entry.where, lambda entry: entry.where["evaluate"].method
 )
-from icssl.methods.mixture import GaussianMixture
-from icssl.methods.propagation import (
-    LabelPropagation,
-    LabelSpreading,
-    LaplaceLearning,
-    PoissonLearning,
+"""Classical methods on episodes, by name."""
+
+TRAINED: RegistryView[str] = RegistryView(
+    lambda entry: entry.is_trained, lambda entry: entry.title
 )
-from icssl.methods.simple import BayesCeiling, Majority, NearestNeighbour
-from icssl.methods.svc import SupportVectors
+"""Titles of models that are trained on the data first, by name."""
 
-BASELINES: dict[str, Method] = {
-    "eig_lr": EigenvectorRegression(),
-    "orig_rbf_lr": KernelRegression(),
-    "orig_lr": LogisticRegression(),
-    "label_spreading": LabelSpreading(),
-    "label_propagation": LabelPropagation(),
-    "laplace_learning": LaplaceLearning(),
-    "poisson_learning": PoissonLearning(),
-    "nearest_neighbour": NearestNeighbour(),
-    "svc_rbf": SupportVectors(),
-    "gaussian_mixture_em": GaussianMixture(),
-    "majority": Majority(),
-    "bayes_ceiling": BayesCeiling(),
-}
+TITLES: RegistryView[str] = RegistryView(lambda entry: True, lambda entry: entry.title)
+"""Titles of all methods, by name, as tables and figures show them."""
 
-# As tables and figures name them; the first two are the paper's names.
-TITLES: dict[str, str] = {
-    "eig_lr": "Eig+LR",
-    "orig_rbf_lr": "Orig+RBF-LR",
-    "orig_lr": "Orig+LR",
-    "label_spreading": "Label spreading",
-    "label_propagation": "Label propagation",
-    "laplace_learning": "Laplace learning",
-    "poisson_learning": "Poisson learning",
-    "nearest_neighbour": "1-NN",
-    "svc_rbf": "RBF-SVC",
-    "gaussian_mixture_em": "Gaussian mixture EM",
-    "majority": "Majority class",
-    "bayes_ceiling": "Bayes ceiling",
-}
-
-__all__ = ["BASELINES", "TITLES", "Method", "mean_accuracy"]
+__all__ = ["BASELINES", "TITLES", "TRAINED", "Method", "mean_accuracy"]

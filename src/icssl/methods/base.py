@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icssl._util.errors import check_choice
+from icssl._util.errors import check_choice, check_positive
 from icssl.episodes.episode import Episode
 
 SCALINGS = ("isotropic", "coordinate")
@@ -31,7 +31,7 @@ class Method(Protocol):
         """Class probabilities of every point, in the dtype and on the device of x."""
         ...
 
-    def tuned(self, training: Episode) -> "Method":
+    def tune(self, training: Episode) -> "Method":
         """The same method with settings chosen on episodes whose classes are known."""
         ...
 
@@ -48,7 +48,7 @@ class Tunable(ABC):
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
         """Class probabilities of every point."""
 
-    def tuned(self, training: Episode) -> Method:
+    def tune(self, training: Episode) -> Method:
         """The best setting of the grids by accuracy; of equals, the first."""
         if not self.grids:
             return self
@@ -77,9 +77,9 @@ class Scoring(Tunable):
         """Class probabilities of every point."""
         return (self.scores(episode) / self.temperature).softmax(-1).to(episode.x.dtype)
 
-    def tuned(self, training: Episode) -> Method:
+    def tune(self, training: Episode) -> Method:
         """The best setting by accuracy, and then the best temperature by likelihood."""
-        best: Any = super().tuned(training)
+        best: Any = super().tune(training)
         scores = best.scores(training)[~training.labelled]
         classes = training.y[~training.labelled]
 
@@ -134,7 +134,7 @@ def class_shares(labels: Float[Tensor, "b n c"]) -> Float[Tensor, "b 1 c"]:
     return counts / counts.sum(dim=-1, keepdim=True)
 
 
-def scaled(x: Float[Tensor, "b n d"], scaling: str) -> Float[Tensor, "b n d"]:
+def scale_points(x: Float[Tensor, "b n d"], scaling: str) -> Float[Tensor, "b n d"]:
     """Centred points of mean squared length one, in float64.
 
     Parameters
@@ -159,3 +159,14 @@ def _unit(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     x = x - x.mean(dim=1, keepdim=True)
     size = x.square().mean(dim=axes, keepdim=True).sqrt()
     return torch.where(size > _CONSTANT, x / size, 0.0)
+
+
+def squared_distances(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n n"]:
+    """Squared Euclidean distances, exact also for near points."""
+    return torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def gaussian_kernel(x: Float[Tensor, "b n d"], bandwidth: float) -> Float[Tensor, "b n n"]:
+    """exp(-d^2 / 2 h^2) with bandwidth h, ones on the diagonal."""
+    check_positive("bandwidth", bandwidth)
+    return (-squared_distances(x) / (2 * bandwidth**2)).exp()

@@ -1,8 +1,6 @@
 """The methods that are compared: a context in, probabilities of every row out."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,26 +11,20 @@ from scipy.sparse import csr_matrix
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.semi_supervised import (
-    LabelPropagation,
-    LabelSpreading,
-    SelfTrainingClassifier,
-)
-from sklearn.svm import SVC
+from sklearn.semi_supervised import LabelSpreading
 
-from icssl._util.errors import check_choice
+from icssl.classifier.graph_sparse import all_neighbours, make_search
 from icssl.classifier.weights import weights_id
 from icssl.episodes.episode import Episode
-from icssl.methods import Method
-from icssl.methods.base import scaled
-from icssl.methods.graphs import self_tuned_graph
-from icssl.methods.propagation import LaplaceLearning, PoissonLearning
+from icssl.methods.base import Method, scale_points
+from icssl.methods.propagation import self_tuned_graph
+from icssl.methods.registry import GRAPH_NEIGHBOURS
+
+LabelledTable = tuple[ndarray, str]
+"""Classes of all rows of a large table, and how they were found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +47,13 @@ class Context:
     n_classes: int
 
     @property
-    def shown(self) -> Int[ndarray, " n"]:
+    def visible_labels(self) -> Int[ndarray, " n"]:
         """The classes that a method may see, -1 elsewhere."""
         return np.where(self.labelled, self.y, -1)
 
 
 class Competitor(Protocol):
-    """A way to classify the rows of a context; its ``repr`` tells all of its settings."""
+    """A way to classify the rows of a context."""
 
     def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
         """Class probabilities; those of labelled rows are not looked at."""
@@ -133,7 +125,7 @@ class Transductive:
         x, model = as_numbers(context.table), _seeded(self.estimator, seed)
         if self.gamma is not None:
             model.set_params(gamma=self.gamma / x.shape[1])
-        model.fit(x, context.shown)
+        model.fit(x, context.visible_labels)
         if hasattr(model, "label_distributions_"):
             return model.label_distributions_
         return model.predict_proba(x)
@@ -149,7 +141,7 @@ class OnEpisode:
         """Class probabilities."""
         x = as_numbers(context.table)
         episode = Episode.single(
-            x, context.shown, context.labelled, n_classes=context.n_classes
+            x, context.visible_labels, context.labelled, n_classes=context.n_classes
         )
         return self.method(episode)[0].numpy()
 
@@ -165,7 +157,7 @@ class PoissonMBO:
     Parameters
     ----------
     neighbours : int
-        Of the graph, see :func:`icssl.methods.graphs.self_tuned_graph`.
+        Of the graph, see :func:`icssl.methods.propagation.self_tuned_graph`.
     """
 
     neighbours: int = 10
@@ -175,7 +167,7 @@ class PoissonMBO:
         import graphlearning
 
         x = torch.from_numpy(as_numbers(context.table))[None]
-        graph = self_tuned_graph(scaled(x, "isotropic"), self.neighbours)[0]
+        graph = self_tuned_graph(scale_points(x, "isotropic"), self.neighbours)[0]
         known = context.y[context.labelled]
         shares = np.bincount(known, minlength=context.n_classes) / len(known)
         model = graphlearning.ssl.poisson_mbo(csr_matrix(graph.numpy()), shares)
@@ -204,7 +196,9 @@ class Ours:
 
         model = ICSSLClassifier()
         if not self.labelled_only:
-            return np.asarray(model.fit(context.table, context.shown).label_distributions_)
+            return np.asarray(
+                model.fit(context.table, context.visible_labels).label_distributions_
+            )
         known = context.labelled
         model.fit(context.table[known], context.y[known])
         found = np.full((len(known), context.n_classes), 1 / context.n_classes)
@@ -212,59 +206,74 @@ class Ours:
         return found
 
 
-# Settings are the best of a small grid by mean accuracy on the development half, and
-# temperatures by log-loss: python scripts/choose_peers.py data/real
-PEERS: dict[str, Competitor] = {
-    "label_spreading": Transductive(LabelSpreading(kernel="rbf", alpha=0.8), gamma=10.0),
-    "label_propagation": Transductive(LabelPropagation(kernel="rbf"), gamma=30.0),
-    "self_training": Transductive(
-        SelfTrainingClassifier(LogisticRegression(C=10.0, max_iter=1000), threshold=0.75)
-    ),
-    "logistic_regression": Supervised(LogisticRegression(C=1.0, max_iter=1000)),
-    "svc": Supervised(SVC(C=1.0, kernel="linear"), temperature=1.4),
-    "nearest_neighbour": Supervised(KNeighborsClassifier(1)),
-    "random_forest": Supervised(RandomForestClassifier()),
-    "laplace": OnEpisode(LaplaceLearning(neighbours=20)),
-    "poisson": OnEpisode(PoissonLearning(neighbours=20, temperature=0.25)),
-    "poisson_mbo": PoissonMBO(neighbours=20),
-}
-OURS = "icssl"
-LABELLED_ONLY = "icssl_labelled_only"
-METHODS: dict[str, Competitor] = {
-    OURS: Ours(),
-    LABELLED_ONLY: Ours(labelled_only=True),
-    **PEERS,
-}
+@dataclass(frozen=True)
+class LargeSpreading:
+    """Label spreading by scikit-learn on large tables of numbers.
 
-TITLES = {
-    OURS: "ICSSL",
-    LABELLED_ONLY: "ICSSL, labelled rows only",
-    "label_spreading": "Label spreading",
-    "label_propagation": "Label propagation",
-    "self_training": "Self-training",
-    "logistic_regression": "Logistic regression",
-    "svc": "SVC",
-    "nearest_neighbour": "1-NN",
-    "random_forest": "Random forest",
-    "laplace": "Laplace learning",
-    "poisson": "Poisson learning",
-    "poisson_mbo": "PoissonMBO",
-}
+    Columns are standardised; alpha and width are those of the method on real tables.
 
+    Parameters
+    ----------
+    kernel : {"knn", "rbf"}
+    """
 
-def methods_named(names: Iterable[str]) -> list[str]:
-    """Names of methods; "all" and "peers" stand for several. In the order of tables."""
-    groups = {"all": list(METHODS), "peers": list(PEERS)}
-    wanted: set[str] = set()
-    for name in names:
-        check_choice("method", name, [*METHODS, *groups])
-        wanted.update(groups.get(name, [name]))
-    if "poisson_mbo" in wanted and find_spec("graphlearning") is None:
-        raise ImportError(
-            "poisson_mbo needs GraphLearning: pip install 'icssl[peers]', or name the "
-            "other methods with --methods."
+    kernel: str
+
+    def __call__(self, x: ndarray, y: ndarray, device: str) -> LabelledTable:
+        """Return the classes of all rows, and the kernel."""
+        # Thirty iterations, the default, are too few for this alpha.
+        model = LabelSpreading(
+            kernel=self.kernel,
+            alpha=0.8,
+            gamma=10 / x.shape[1],
+            n_neighbors=GRAPH_NEIGHBOURS,
+            max_iter=100,
         )
-    return [name for name in METHODS if name in wanted]
+        model.fit(StandardScaler().fit_transform(x), y)
+        return model.transduction_, self.kernel
+
+
+@dataclass(frozen=True)
+class GraphLearning:
+    """A method of the package GraphLearning, on large tables and its own kind of graph.
+
+    Neighbours are found by our index: the package would need one more for it.
+
+    Parameters
+    ----------
+    name : {"laplace", "poisson"}
+    """
+
+    name: str
+
+    def __call__(self, x: ndarray, y: ndarray, device: str) -> LabelledTable:
+        """Return the classes of all rows, and the size of the graph."""
+        import graphlearning
+
+        labelled_rows = np.flatnonzero(y >= 0)
+        model = getattr(graphlearning.ssl, self.name)(_knn_graph(x))
+        classes = model.fit_predict(labelled_rows, y[labelled_rows])
+        return classes, f"{GRAPH_NEIGHBOURS} neighbours"
+
+
+def large_ours(x: ndarray, y: ndarray, device: str) -> LabelledTable:
+    """Return the classes of all rows by ``ICSSLClassifier``, and how it ran."""
+    from icssl.classifier.estimator import ICSSLClassifier
+
+    fitted = ICSSLClassifier(device=device).fit(x, y)
+    return fitted.transduction_, f"{fitted.backend_}, {fitted.model_name_}"
+
+
+def _knn_graph(x: ndarray) -> csr_matrix:
+    """Return a symmetric graph of Gaussian weights, as wide as a row's last neighbour."""
+    rows = torch.from_numpy(StandardScaler().fit_transform(x).astype(np.float32))
+    nearest = all_neighbours(make_search(rows), GRAPH_NEIGHBOURS)
+    squared = nearest.distances.numpy()
+    weight = np.exp(-4 * squared / np.maximum(squared[:, -1:], 1e-12)).ravel()
+    ends = np.arange(0, len(weight) + 1, GRAPH_NEIGHBOURS)
+    shape = (len(x), len(x))
+    graph = csr_matrix((weight, nearest.indices.numpy().ravel(), ends), shape=shape)
+    return (graph + graph.T) / 2
 
 
 def _seeded(estimator: Any, seed: int) -> Any:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from icssl._util.errors import check_at_least, check_choice, check_positive
 from icssl.episodes.episode import Episode
 from icssl.methods.base import (
     SCALINGS,
@@ -15,10 +16,11 @@ from icssl.methods.base import (
     Tunable,
     class_shares,
     label_matrix,
-    scaled,
+    scale_points,
+    squared_distances,
 )
-from icssl.methods.graphs import log_affinity, self_tuned_graph
 
+KERNELS = ("rbf", "knn")
 _RIDGE = 1e-12  # for the parts of a graph that is not connected
 
 
@@ -34,7 +36,7 @@ class LabelSpreading(Tunable):
     alpha : float
         In (0, 1): how much a point takes from its neighbours.
     kernel, bandwidth, neighbours
-        Of the graph, see :func:`icssl.methods.graphs.log_affinity`; the bandwidth in
+        Of the graph, see :func:`icssl.methods.propagation.log_affinity`; the bandwidth in
         units of the root mean square distance from the mean.
     scaling : {"isotropic", "coordinate"}
     """
@@ -66,7 +68,7 @@ class LabelSpreading(Tunable):
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
         """Class probabilities of every point."""
-        x, labels = scaled(episode.x, self.scaling), label_matrix(episode)
+        x, labels = scale_points(episode.x, self.scaling), label_matrix(episode)
         log_weights = log_affinity(x, self.kernel, self.bandwidth, self.neighbours)
         log_degree = log_weights.logsumexp(dim=1)  # how much points in
         # As in scikit-learn: who is no one's neighbour counts as having one.
@@ -104,7 +106,7 @@ class LabelPropagation(Tunable):
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
         """Class probabilities of every point."""
-        x = scaled(episode.x, self.scaling)
+        x = scale_points(episode.x, self.scaling)
         log_weights = log_affinity(x, self.kernel, self.bandwidth, self.neighbours)
         found = _first_met(log_weights, label_matrix(episode), episode.labelled)
         return found.to(episode.x.dtype)
@@ -117,7 +119,7 @@ class LaplaceLearning(Tunable):
     Parameters
     ----------
     neighbours : int
-        Of the graph, see :func:`icssl.methods.graphs.self_tuned_graph`.
+        Of the graph, see :func:`icssl.methods.propagation.self_tuned_graph`.
     scaling : {"isotropic", "coordinate"}
     """
 
@@ -130,7 +132,7 @@ class LaplaceLearning(Tunable):
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
         """Class probabilities of every point."""
-        weights = self_tuned_graph(scaled(episode.x, self.scaling), self.neighbours)
+        weights = self_tuned_graph(scale_points(episode.x, self.scaling), self.neighbours)
         found = _first_met(weights.log(), label_matrix(episode), episode.labelled)
         return found.to(episode.x.dtype)
 
@@ -163,7 +165,7 @@ class PoissonLearning(Scoring):
         """The solution u; -inf for a class that no labelled point has."""
         labels = label_matrix(episode)
         source = (labels - class_shares(labels)) * episode.labelled[..., None]
-        weights = self_tuned_graph(scaled(episode.x, self.scaling), self.neighbours)
+        weights = self_tuned_graph(scale_points(episode.x, self.scaling), self.neighbours)
         root = weights.sum(dim=-1, keepdim=True).sqrt()  # (b, n, 1), never zero
         constant = root / root.norm(dim=1, keepdim=True)
         # The normalised Laplacian is singular along this constant alone, if the graph is
@@ -230,3 +232,56 @@ def _shares(mass: Tensor, labels: Tensor) -> Tensor:
 
 def _identity(matrix: Tensor) -> Tensor:
     return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+
+
+def log_affinity(
+    x: Float[Tensor, "b n d"], kernel: str, bandwidth: float, neighbours: int
+) -> Float[Tensor, "b n n"]:
+    """Logarithms of the weights of scikit-learn's graphs; -inf where there is no edge.
+
+    Logarithms because the weights of far points underflow. Points have no edge to
+    themselves: scikit-learn's solutions do not depend on these.
+
+    Parameters
+    ----------
+    x : Tensor of shape (b, n, d)
+    kernel : {"rbf", "knn"}
+        All edges, with weight exp(-d^2 / 2 h^2), or weight 1 from each point to its
+        nearest, which need not be mutual.
+    bandwidth : float
+        h, of ``"rbf"``.
+    neighbours : int
+        Of ``"knn"``, without the point itself; in a small episode, all points.
+    """
+    check_choice("kernel", kernel, KERNELS)
+    squared = squared_distances(x)
+    squared.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    if kernel == "rbf":
+        check_positive("bandwidth", bandwidth)
+        return -squared / (2 * bandwidth**2)
+    nearest = _nearest(squared, neighbours).indices
+    return torch.full_like(squared, -torch.inf).scatter(2, nearest, 0.0)
+
+
+def self_tuned_graph(x: Float[Tensor, "b n d"], neighbours: int) -> Float[Tensor, "b n n"]:
+    """Symmetric weights between near points, each point with a bandwidth of its own.
+
+    The weight from a point to one of its nearest is exp(-4 d^2 / s^2), where s is its
+    distance from the last of them; both directions are averaged. This is the graph of
+    the GraphLearning package.
+    """
+    squared = squared_distances(x)
+    squared.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    nearest = _nearest(squared, neighbours)
+    last = nearest.values[..., -1:]
+    # Where all of the nearest are copies of the point, they are all as near as can be.
+    ratio = torch.where(last > 0, nearest.values / last, 0.0)
+    directed = torch.zeros_like(squared).scatter(2, nearest.indices, (-4 * ratio).exp())
+    return (directed + directed.mT) / 2
+
+
+def _nearest(squared: Tensor, neighbours: int) -> torch.return_types.topk:
+    """Smallest entries of each row, in order; the diagonal must be infinite."""
+    check_at_least("neighbours", neighbours, 1)
+    count = min(neighbours, squared.shape[-1] - 1)
+    return squared.topk(count, dim=2, largest=False, sorted=True)

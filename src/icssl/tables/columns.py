@@ -80,7 +80,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         numbers = [self._numbers(cells, j) for j, cells in enumerate(columns)]
         self._numeric = [j for j, found in enumerate(numbers) if found is not None]
         stacked = _stack([numbers[j] for j in self._numeric], table)
-        self._scale = _Scale.of(stacked)
+        self._scale = ColumnScale.fit(stacked)
         self._categories = {
             j: _frequent(as_texts(columns[j]))
             for j in range(len(columns))
@@ -167,20 +167,23 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False)
-class _Scale:
-    """Centre and standard deviation of columns, free of overflow.
+class ColumnScale:
+    """The centre and the standard deviation of columns, computed without overflow.
 
-    A column is first divided by a power of two, which loses nothing, so that its largest
-    value is about one.
+    The classifier and its pretraining both scale their columns with this class.
+
+    A column is first divided by a power of two, which loses no digit, so that its largest
+    value is about one. The median, then the mean of the rest, are subtracted.
     """
 
     exponent: ndarray
     median: ndarray
-    mean: ndarray  # of what is left when the median is taken off
-    sd: ndarray
+    mean: ndarray  # of what is left when the median is subtracted
+    sd: ndarray  # infinite for a constant column, which then becomes zeros
 
     @classmethod
-    def of(cls, values: Float[ndarray, "d n"]) -> "_Scale":
+    def fit(cls, values: Float[ndarray, "d n"]) -> "ColumnScale":
+        """Measure columns, one per row of ``values``; NaN is a missing cell."""
         exponent = np.frexp(np.fmax.reduce(np.abs(values), axis=1, initial=0.0))[1][:, None]
         # Sums of sorted numbers do not depend on the order of the rows.
         unit = np.sort(np.ldexp(values, -exponent), axis=1)  # missing ones at the end
@@ -198,6 +201,7 @@ class _Scale:
         return cls(exponent, median, mean, sd)
 
     def __call__(self, values: Float[ndarray, "d n"]) -> Float[ndarray, "n d"]:
+        """Return scaled columns, missing cells at the median; rows come first now."""
         # Only a new row far from the fitted ones can be too large here.
         with np.errstate(over="ignore", invalid="ignore"):
             unit = np.ldexp(values, -self.exponent)

@@ -7,7 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from icssl._util.errors import check_whole
-from icssl._util.files import FileKind, making_sense, read_tensors, write_described
+from icssl._util.files import (
+    FileKind,
+    as_json,
+    making_sense,
+    read_tensors,
+    write_described,
+)
 from icssl.model.build import KIND as MODEL_KIND
 from icssl.model.build import AnyModel, save_model
 from icssl.training.config import TrainConfig, config_from, differences
@@ -43,9 +49,9 @@ def load_checkpoint(
     """
     path = folder / NAME
     tensors, step, saved_configs = _read(path)
-    wanted = [_as_json(config.to_dict()) for config in configs]
+    wanted = [as_json(config.to_dict()) for config in configs]
     # A field that is newer than the checkpoint has its default.
-    saved = [_as_json(config.to_dict()) for config in saved_configs]
+    saved = [as_json(config.to_dict()) for config in saved_configs]
     hint = f"To take what it holds: icssl train --resume --output {folder}"
     if len(saved) != len(wanted):
         raise ValueError(
@@ -113,12 +119,3 @@ def save_models(
         about = {"training": config.to_dict(), "step": step, "seed": config.seed}
         save_model(model, paths[-1], **about)
     return paths
-
-
-def _as_json(value: Any) -> Any:
-    """Return plain values as JSON gives them back: tuples become lists."""
-    if isinstance(value, dict):
-        return {key: _as_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_as_json(item) for item in value]
-    return value

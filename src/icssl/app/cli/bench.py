@@ -60,9 +60,16 @@ def scale(
     """
     with user_errors():
         from icssl._util.errors import check_choice, check_device
-        from icssl.bench.scale.run import MADE, Trial, missing_of, run_missing, table_of
+        from icssl.bench.scale.run import (
+            MADE,
+            Trial,
+            missing_of,
+            run_missing,
+            sizes_for,
+            table_of,
+        )
         from icssl.bench.store import Store
-        from icssl.methods.large import methods_named, sizes_for
+        from icssl.methods.registry import choose_methods
 
         check_folder(output)
         check_choice("device", device, ["cpu", "cuda"])
@@ -74,7 +81,7 @@ def scale(
         used = threads or os.cpu_count() or 1
         trials = [
             Trial(data, n, m, draw, method, device, used)
-            for method in methods_named(methods)
+            for method in choose_methods("scale", names(methods), skip_missing=True)
             for n in sizes_for(method, wanted)
             for m in per_class
             for draw in range(draws)
@@ -157,11 +164,11 @@ def real(
     with user_errors():
         from icssl.bench.real.run import trials_of
         from icssl.bench.store import Store
-        from icssl.methods.peers import methods_named
+        from icssl.methods.registry import choose_methods
 
         check_folder(output)
         halves = _halves(half, sets)
-        named = methods_named(names(methods))
+        named = choose_methods("real", names(methods))
         per_class = counts("--labels", labels)
         store = Store(output / "rows.jsonl")
         trials = {

@@ -11,7 +11,6 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from icssl._util.files import replacing, sync
 from icssl.app.cli.common import (
     Address,
     Console,
@@ -133,6 +132,7 @@ def classify(
     workers of a Ray cluster label all rows by it, in pieces, into the folder
     big-labelled.parquet.
     """
+    from icssl._util.files import replacing, sync
     from icssl._util.ray import check_engine, check_owner
     from icssl.app.labelling import demo_table, summary_lines
     from icssl.tables.files import read_table, write_table

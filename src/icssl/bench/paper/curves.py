@@ -35,23 +35,8 @@ from icssl.bench.paper.tables import (
 )
 from icssl.bench.render import Item, Table, save_picture
 from icssl.evaluation.metrics import Comparison
-from icssl.methods import BASELINES
+from icssl.methods import BASELINES, registry
 
-# Okabe and Ito's colours without the yellow, which is hard to see on paper. What works on
-# eigenvectors is green, what works on coordinates pink; classical methods are dashed.
-STYLES: dict[str, tuple[str, str]] = {
-    "e2e_icl": ("#0072b2", "o"),
-    "e2e_wide": ("#56b4e9", "s"),
-    "e2e_encoder": ("#d55e00", "o"),
-    "transformer": ("#e69f00", "s"),
-    "eig_icl": ("#009e73", "^"),
-    "eig_lr": ("#009e73", "v"),
-    "orig_icl": ("#cc79a7", "D"),
-    "orig_rbf_lr": ("#cc79a7", "P"),
-    "svc_rbf": ("#000000", "x"),
-    "label_spreading": ("#777777", "*"),
-    "bayes_ceiling": ("#000000", ""),
-}
 TICKS = (3, 5, 10, 20, 21, 39, 40, 80)  # of those budgets that a panel has
 IMPROVING = "still improving: no verdict"
 Point = tuple[float, float, float]  # x, mean, half-width
@@ -83,11 +68,13 @@ def plot_curve(
 
 def style_of(method: str, again: bool = False) -> dict[str, Any]:
     """Colour, marker and line of a method; ``again`` of its second curve in a panel."""
-    colour, marker = STYLES[method]
-    line = ":" if method == "bayes_ceiling" else ("--" if method in BASELINES else "-")
-    style = {"color": colour, "marker": marker, "linestyle": "-." if again else line}
-    # Wider, for on most sources it lies under the curve of the encoder head.
-    return {**style, "linewidth": 2.2 if method == "transformer" else 1.1}
+    style = registry.style_of(method)
+    return {
+        "color": style.colour,
+        "marker": style.marker,
+        "linestyle": "-." if again else style.line,
+        "linewidth": style.width,
+    }
 
 
 def add_legend(figure: Figure, *, beside: bool = False, columns: int = 3) -> None:
@@ -184,7 +171,8 @@ MAIN = {
 }
 MAIN_LABELS = (3, 10, 21, 39)
 PRODUCT_LABELS = (3, 10, 20, 40)
-SHOWN = ("svc_rbf", "label_spreading", "eig_lr", "orig_rbf_lr", "bayes_ceiling")
+# Classical methods that the registry gives a style are drawn beside the models.
+SHOWN = tuple(name for name in BASELINES if registry.REGISTRY[name].style)
 
 
 def budgets_of(profile: Profile, source: str) -> tuple[int, ...]:

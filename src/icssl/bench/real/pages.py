@@ -15,7 +15,8 @@ from icssl.bench.plots import COLOURS
 from icssl.bench.real.run import BINS, Row
 from icssl.bench.render import Item, Table, save_picture, write_page
 from icssl.evaluation.metrics import Comparison, Estimate, compare_paired
-from icssl.methods.peers import LABELLED_ONLY, OURS, PEERS, TITLES
+from icssl.methods import TITLES
+from icssl.methods.registry import LABELLED_ONLY, OURS, names_in
 
 METRICS = ("accuracy", "balanced_accuracy", "log_loss")
 CELL = ["set", "labels"]
@@ -174,7 +175,7 @@ def write_half(half: str, rows: Sequence[Row], wanted: int, folder: Path) -> Pat
     table = frame_of(rows)
     if not len(table):
         return None
-    methods = [name for name in TITLES if name in set(table["method"])]
+    methods = [name for name in names_in("real") if name in set(table["method"])]
     contexts = len(table[CONTEXT].drop_duplicates())
     text = (
         f"{table['set'].nunique()} sets, {contexts} contexts, {len(methods)} methods, all "
@@ -251,7 +252,7 @@ def comparisons(cells: Any) -> list[Item]:
     """Ours against every peer, against the best one, and without unlabelled rows."""
     if OURS not in cells:
         return []
-    peers = [name for name in cells.columns if name in PEERS]
+    peers = [name for name in cells.columns if name not in (OURS, LABELLED_ONLY)]
     found: list[Item] = []
     if peers:
         found += [_against(cells, peers), _cell_by_cell(cells, best_peer(cells, peers))]

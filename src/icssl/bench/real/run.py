@@ -31,7 +31,8 @@ from icssl.bench.real.datasets import (
 from icssl.bench.runner import Progress
 from icssl.bench.runs import commit, record_run
 from icssl.bench.store import SharedQueue, Store, key_of
-from icssl.methods.peers import METHODS, Context
+from icssl.methods.peers import Context
+from icssl.methods.registry import recipe_of
 
 BINS = 15
 LIMIT = 60.0  # seconds for one method on one context; most take less than one
@@ -47,7 +48,7 @@ class Trial:
     set, labels, draw
         The context, see :func:`icssl.bench.real.datasets.draw_context`.
     method : str
-        A name of :data:`icssl.methods.peers.METHODS`.
+        A method that the registry has for ``real``.
     data : str
         Hash of the set's table.
     """
@@ -72,8 +73,7 @@ class Trial:
             "method": self.method,
             "data": self.data,
             "rows": MOST_ROWS,
-            # On one line: scikit-learn breaks a long one.
-            "settings": " ".join(repr(METHODS[self.method]).split()),
+            "settings": recipe_of("real", self.method).stated_settings,
         }
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ def measure(trial: Trial, folder: Path) -> Row:
         warnings.simplefilter("always")
         began = time.perf_counter()
         try:
-            found = METHODS[trial.method](context, seed=trial.draw)
+            found = recipe_of("real", trial.method).method(context, seed=trial.draw)
             seconds = time.perf_counter() - began
             measured = score(found, context)
         except (Exception, SystemExit) as error:  # GraphLearning leaves by the latter

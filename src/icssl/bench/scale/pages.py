@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from icssl.bench.plots import COLOURS
 from icssl.bench.render import Item, Table, save_picture, write_page
 from icssl.bench.scale.run import Row
-from icssl.methods.large import TITLES
+from icssl.methods import TITLES
+from icssl.methods.registry import OURS, names_in
 
 _GROWING = 10_000  # rows from which on cost is fitted: below, starting counts for much
 # Poisson learning on Fashion-MNIST, 70,000 images, features of a variational autoencoder,
@@ -90,7 +91,7 @@ def _table(rows: Sequence[Row], device: str) -> Table:
 
 
 def _place(row: Row) -> int:
-    return list(TITLES).index(row["spec"]["method"])
+    return names_in("scale").index(row["spec"]["method"])
 
 
 def _growth(rows: Sequence[Row]) -> list[str]:
@@ -99,7 +100,8 @@ def _growth(rows: Sequence[Row]) -> list[str]:
     One that takes another way when rows become many: across its ways, and for each.
     """
     found = []
-    for method, title in TITLES.items():
+    for method in names_in("scale"):
+        title = TITLES[method]
         own = [r for r in rows if r["spec"]["method"] == method]
         ways = list(dict.fromkeys(r["how"] for r in own))
         groups = {title: own}
@@ -187,7 +189,9 @@ def _by_labels(rows: Sequence[Row], name: str, known: Mapping[int, float]) -> Ta
     """Accuracy at every number of labels, mean over draws; time beside it."""
     counts = sorted({row["spec"]["labels"] for row in rows})
     lines = []
-    for method in sorted({row["spec"]["method"] for row in rows}, key=list(TITLES).index):
+    for method in sorted(
+        {row["spec"]["method"] for row in rows}, key=names_in("scale").index
+    ):
         own = [row for row in rows if row["spec"]["method"] == method]
         cells = [_mean(own, labels) for labels in counts]
         seconds = np.median([row["seconds"] for row in own])
@@ -198,7 +202,7 @@ def _by_labels(rows: Sequence[Row], name: str, known: Mapping[int, float]) -> Ta
         lines.append((title, *published, ""))
     header = ("method", *(f"{m} a class" for m in counts), "seconds")
     n, draws = rows[0]["spec"]["rows"], {row["spec"]["draw"] for row in rows}
-    hows = sorted({row["how"] for row in rows if row["spec"]["method"] == "icssl"})
+    hows = sorted({row["how"] for row in rows if row["spec"]["method"] == OURS})
     machines = sorted({f"{row['device']}, icssl {row['commit']}" for row in rows})
     note = (
         f"{n:,} rows, {len(draws)} draw(s) of the labels; accuracy on all other rows, with "

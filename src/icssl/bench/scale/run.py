@@ -22,7 +22,7 @@ from sklearn.datasets import make_classification
 from icssl._util.hardware import held_bytes
 from icssl.bench.runs import made_with
 from icssl.bench.store import SharedQueue, Store, key_of
-from icssl.methods.large import METHODS, known_settings
+from icssl.methods.registry import OURS, recipe_of
 
 
 def apart(work: Callable[..., Any], *given: Any) -> Any:
@@ -81,7 +81,7 @@ class Trial:
     rows, labels, draw : int
         How many, how many of each class are labelled, and which.
     method : str
-        A name of :data:`icssl.methods.large.METHODS`.
+        A method that the registry has for ``scale``.
     device : str
         Of the machine; methods other than ours run on its cores.
     threads : int
@@ -105,12 +105,12 @@ class Trial:
         named = {**vars(self), "data": Path(self.data).stem}
         if self.data != MADE:
             named["digest"] = _digest(self.data)
-        return {**named, **known_settings(self.method)}
+        return {**named, **recipe_of("scale", self.method).stated_settings}
 
     @property
     def where(self) -> str:
         """The device that the method itself runs on."""
-        return self.device if self.method == "icssl" else "cpu"
+        return self.device if self.method == OURS else "cpu"
 
     def __str__(self) -> str:
         return f"{self.method}, {self.rows:,} rows, {self.labels} labels a class"
@@ -166,7 +166,10 @@ def measure(trial: Trial) -> Row:
     """Run a method: time, peak memory and accuracy on the rows without a label."""
     torch.set_num_threads(trial.threads)
     x, truth = table_of(trial.data, trial.rows)
-    y, run = few_labels(truth, trial.labels, trial.draw), METHODS[trial.method]
+    y, run = (
+        few_labels(truth, trial.labels, trial.draw),
+        recipe_of("scale", trial.method).method,
+    )
     where = trial.where
     warm = min(_WARM_ROWS[where], len(x))
     run(x[:warm], few_labels(truth[:warm], 2, 0), where)
@@ -201,6 +204,12 @@ def _row(trial: Trial) -> Row:
     except (ValueError, MemoryError, ImportError, RuntimeError) as error:
         said = f"{type(error).__name__}: {error}"
         return {"key": trial.key, "spec": trial.describe(), "error": said}
+
+
+def sizes_for(method: str, sizes: Sequence[int]) -> list[int]:
+    """Return the numbers of rows at which a method is run."""
+    most = recipe_of("scale", method).most_rows
+    return [n for n in sizes if most is None or n <= most]
 
 
 def missing_of(trials: Sequence[Trial], store: Store) -> list[Trial]:

@@ -1,4 +1,4 @@
-"""Several processes, started by ``torchrun``, that train one model on parts of a batch."""
+"""Processes that ``torchrun`` starts, and that train one model on parts of a batch."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,9 @@ class Processes:
     Parameters
     ----------
     rank : int
-        From zero; the first one writes and speaks for all.
+        Number of this process, from zero; the first one writes and prints for all.
     count : int
+        Number of processes.
     """
 
     rank: int = 0
@@ -26,18 +27,18 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether it is this one that writes."""
+        """Whether this process is the one that writes."""
         return self.rank == 0
 
     def part(self, batch: int) -> slice:
-        """Which of a batch are for this process."""
+        """Return the part of a batch that this process works on."""
         if batch % self.count:
             raise ValueError(
                 f"batch must be a multiple of the number of processes, {self.count}, got "
                 f"{batch}: each takes as many of it."
             )
-        own = batch // self.count
-        return slice(self.rank * own, (self.rank + 1) * own)
+        size = batch // self.count
+        return slice(self.rank * size, (self.rank + 1) * size)
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their sums over all processes, in one message."""
@@ -50,7 +51,7 @@ class Processes:
             tensor.copy_(total.view_as(tensor))
 
     def from_first(self, value: Any) -> Any:
-        """What the first process has here."""
+        """Return the value that the first process has."""
         if self.count == 1:
             return value
         values = [value]
@@ -63,10 +64,10 @@ ALONE = Processes()
 
 @contextmanager
 def processes_of_torchrun(device: str) -> Iterator[tuple[Processes, str]]:
-    """The processes that ``torchrun`` started, and the device of this one.
+    """Join the processes that ``torchrun`` started, and give the device of this one.
 
-    Without ``torchrun``, this process alone. Of several GPUs, each process of a machine
-    takes its own; messages go through NCCL between GPUs and through Gloo otherwise.
+    Without ``torchrun`` this process is alone. With several GPUs, each process of a machine
+    has its own; messages go through NCCL between GPUs and through Gloo otherwise.
     """
     if not distributed.is_torchelastic_launched():
         yield ALONE, device
@@ -85,9 +86,9 @@ def processes_of_torchrun(device: str) -> Iterator[tuple[Processes, str]]:
 
 
 def _check_gpus() -> None:
-    wanted, there = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
-    if wanted > there:
+    processes, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+    if processes > gpus:
         raise ValueError(
             "every process needs a GPU of its own: --nproc-per-node may be at most "
-            f"{there} here, got {wanted}."
+            f"{gpus} here, got {processes}."
         )

@@ -1,8 +1,10 @@
-"""Synthetic tables with classes: what weights for any data are trained on.
+"""Synthetic tables with classes, which the released weights are trained on.
 
-A batch of tasks shares its shape and the kind of its classes, which are drawn anew for
-every batch; every task has its own random weights. Classes are clusters, regions of a
-surface, or a function of the columns; columns are then spoiled as those of real tables are.
+All tables of a batch have one shape and one kind of classes, both drawn per batch; every
+table has its own random weights. Classes are clusters, regions of a surface, or a function
+of the columns. Columns are then corrupted as those of real tables are.
+
+Axis names: b = tables, n = rows (points), d = columns, c = classes.
 """
 
 import math
@@ -22,16 +24,17 @@ _TINY = 1e-6
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a synthetic table is drawn from; ranges are log-uniform, ends included.
+    """The distribution of synthetic tables; ranges are log-uniform, ends included.
 
     Parameters
     ----------
     points, columns, classes, labels_per_class : tuple of int
-        Smallest and largest. No more than half of the points get a label.
+        Smallest and largest number. At most half of the points get a label.
     most_numbers : int
-        Largest points times columns; a wider table has fewer points.
+        Largest product of points and columns; a wider table has fewer points.
     kinds : tuple of str
-        Names of :data:`KINDS` to draw from.
+        Names from :data:`KINDS` to draw from; a name that occurs twice is drawn twice as
+        often.
     """
 
     points: tuple[int, int] = (30, 1000)
@@ -47,7 +50,7 @@ class TaskSpec:
             check_at_least(f"the smallest number of {name}", low, least)
             check_at_least(f"the largest number of {name}", high, low)
         check_at_least("labels_per_class", self.labels_per_class[0], 1)
-        check_at_least("the most labels a class", self.labels_per_class[1], 1)
+        check_at_least("the most labels per class", self.labels_per_class[1], 1)
         check_at_least("most_numbers", self.most_numbers, 1)
         for kind in self.kinds:
             check_choice("kind of task", kind, KINDS)
@@ -60,13 +63,13 @@ class TaskSpec:
         labels: float | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Episode:
-        """``b`` tasks of one shape; ``labels``, if given, is the number for each class."""
+        """Draw ``b`` tables of one shape, with ``labels`` per class if that is given."""
         draws = _Draws(generator)
         n, d, c, per_class = self._shape(draws, labels)
         kind = draws.choice(self.kinds)
         x, y = KINDS[kind](draws, b, n, d, c)
-        x = spoiled(draws, _standard(x))
-        y = y if kind in CLEAN else with_label_noise(draws, y, c)
+        x = corrupt_columns(draws, _standardise(x))
+        y = y if kind in _CLEAN else _corrupt_labels(draws, y, c)
         labelled = choose_per_class(y, per_class, c, generator=generator)
         x = x.nan_to_num(0.0, 0.0, 0.0).to(dtype)
         return Episode.unchecked(x=x, y=y, labelled=labelled, n_classes=c)
@@ -80,12 +83,12 @@ class TaskSpec:
 
 
 class _Draws:
-    """Random numbers: single ones on the CPU, tensors where the generator is."""
+    """A source of random numbers: single ones on the CPU, tensors on the device."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
-        # To take a single number from a GPU would be to wait for it.
-        # A stream of its own, lest they repeat the first of the tensors.
+        # Reading a single number from a GPU would wait for all work before it. Single
+        # numbers have a stream of their own, or they would repeat the first tensors.
         self.single = generator_for(generator.initial_seed() % 2**31, "tasks")
 
     def between(self, low: float, high: float) -> float:
@@ -126,30 +129,32 @@ _ACTIVATIONS: tuple[Callable[[Tensor], Tensor], ...] = (
 )
 
 
-def network(draws: _Draws, x: Tensor, out: int, *, depth: int, width: int) -> Tensor:
-    """A random network of every task: layers of random weights and one activation each."""
+def _network(draws: _Draws, x: Tensor, out: int, *, depth: int, width: int) -> Tensor:
+    """Apply a random network per table: random weights, one activation per layer."""
     for _ in range(depth):
-        x = linear(draws, x, width, draws.between(0.7, 2.5))
+        x = _linear(draws, x, width, draws.between(0.7, 2.5))
         x = x + 0.5 * draws.normal(len(x), 1, width)
         x = _ACTIVATIONS[int(draws.between(0, len(_ACTIVATIONS)))](x)
-    return linear(draws, x, out)
+    return _linear(draws, x, out)
 
 
-def linear(draws: _Draws, x: Tensor, out: int, gain: float = 1.0) -> Tensor:
-    """Random weights of every task, scaled to keep the size of what they multiply."""
+def _linear(draws: _Draws, x: Tensor, out: int, gain: float = 1.0) -> Tensor:
+    """Apply a random linear map per table, whose output is about as large as its input."""
     weights = draws.normal(len(x), x.shape[-1], out)
     return gain * x.shape[-1] ** -0.5 * (x @ weights)
 
 
-def clusters(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Classes of one to three Gaussian parts, which may overlap, straight or warped."""
+def _clusters(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
+    """Draw classes of one to three Gaussian parts, which may overlap and be warped."""
     inner = draws.whole(2, 12)
     parts = 1 if draws.chance(0.6) else draws.whole(2, 3)
     return _gaussians(draws, b, n, d, c, inner=inner, parts=parts)
 
 
-def apart(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """One part a class, and as much room for each, however many there are."""
+def _distant_clusters(
+    draws: _Draws, b: int, n: int, d: int, c: int
+) -> tuple[Tensor, Tensor]:
+    """Draw one Gaussian part per class, each with as much room, however many there are."""
     inner = draws.whole(2, 12)
     room = (c / 3) ** (1 / inner)
     return _gaussians(draws, b, n, d, c, inner=inner, parts=1, room=room)
@@ -176,96 +181,101 @@ def _gaussians(
     noise = draws.normal(b, n, inner, 1)
     z = centres[rows, part] + (shapes[rows, part] @ noise)[..., 0]
     if draws.chance(0.5):
-        return linear(draws, z, d), y
-    return network(draws, z, d, depth=draws.whole(1, 2), width=max(16, min(d, 64))), y
+        return _linear(draws, z, d), y
+    return _network(draws, z, d, depth=draws.whole(1, 2), width=max(16, min(d, 64))), y
 
 
-def surface(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Classes are the regions nearest to random points of a curved surface."""
+def _surface(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
+    """Draw a curved surface; its classes are the regions nearest to random points."""
     u = draws.log_between(2, 8) * draws.uniform(b, n, draws.whole(1, 3))
     waves = torch.cat([u.sin(), u.cos(), 0.3 * u], dim=-1)
-    x = network(draws, waves, d, depth=draws.whole(1, 2), width=max(16, min(d, 64)))
+    x = _network(draws, waves, d, depth=draws.whole(1, 2), width=max(16, min(d, 64)))
     regions = c * draws.whole(1, 2)
-    picked = draws.uniform(b, n).topk(min(regions, n), dim=1).indices
-    centres = u.gather(1, picked[..., None].expand(-1, -1, u.shape[-1]))
+    centre_rows = draws.uniform(b, n).topk(min(regions, n), dim=1).indices
+    centres = u.gather(1, centre_rows[..., None].expand(-1, -1, u.shape[-1]))
     return x, torch.cdist(u, centres).argmin(dim=-1) % c
 
 
-def _columns(draws: _Draws, b: int, n: int, d: int) -> Tensor:
-    """Correlated columns, some with heavy tails."""
+def _correlated_columns(draws: _Draws, b: int, n: int, d: int) -> Tensor:
+    """Draw correlated columns, some with heavy tails."""
     z = draws.normal(b, n, draws.whole(2, 16))
     if draws.chance(0.3):
         z = z * draws.normal(b, n, 1).abs() ** draws.between(0, 1)
     curved = draws.chance(0.5)
-    x = network(draws, z, d, depth=1, width=32) if curved else linear(draws, z, d)
-    return _standard(x + draws.log_between(0.05, 1) * draws.normal(b, n, d))
+    x = _network(draws, z, d, depth=1, width=32) if curved else _linear(draws, z, d)
+    return _standardise(x + draws.log_between(0.05, 1) * draws.normal(b, n, d))
 
 
 def _classes_of(draws: _Draws, scores: Tensor) -> Tensor:
-    """The class of the highest score, some classes favoured, with noise near borders."""
+    """Return the class of the highest score; some are favoured, and borders are noisy."""
     b, n, c = scores.shape
     favour = draws.between(0, 0.5) * draws.normal(b, 1, c)
     noise = draws.between(0, 0.7) * draws.normal(b, n, c)
-    return (_standard(scores) + favour + noise).argmax(dim=-1)
+    return (_standardise(scores) + favour + noise).argmax(dim=-1)
 
 
-def linear_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Classes by linear scores of some of the columns."""
-    x = _columns(draws, b, n, d)
-    return x, _classes_of(draws, linear(draws, x[..., : draws.whole(1, d)], c))
+def _linear_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
+    """Draw classes by linear scores of some of the columns."""
+    x = _correlated_columns(draws, b, n, d)
+    return x, _classes_of(draws, _linear(draws, x[..., : draws.whole(1, d)], c))
 
 
-def network_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Classes by a random network of some of the columns."""
-    x = _columns(draws, b, n, d)
-    read = x[..., : draws.whole(1, min(d, 20))]
-    return x, _classes_of(draws, network(draws, read, c, depth=draws.whole(1, 3), width=16))
+def _network_classes(
+    draws: _Draws, b: int, n: int, d: int, c: int
+) -> tuple[Tensor, Tensor]:
+    """Draw classes by a random network of some of the columns."""
+    x = _correlated_columns(draws, b, n, d)
+    inputs = x[..., : draws.whole(1, min(d, 20))]
+    scores = _network(draws, inputs, c, depth=draws.whole(1, 3), width=16)
+    return x, _classes_of(draws, scores)
 
 
-def tree_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Classes by the sum of a few random trees on some of the columns."""
-    x = _columns(draws, b, n, d)
-    read = draws.whole(1, min(d, 20))
+def _tree_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
+    """Draw classes by the sum of a few random trees on some of the columns."""
+    x = _correlated_columns(draws, b, n, d)
+    columns = draws.whole(1, min(d, 20))
     rows = torch.arange(b, device=x.device)[:, None]
     scores = x.new_zeros(b, n, c)
     for _ in range(draws.whole(1, 5)):
         depth = draws.whole(1, 4)
         leaf = torch.zeros(b, n, dtype=torch.long, device=x.device)
         for _ in range(depth):
-            column = x.mT[rows[:, 0], draws.below(read, b)]
+            # One column per table, split at one of its own values: each level of the tree
+            # doubles the number of leaves.
+            column = x.mT[rows[:, 0], draws.below(columns, b)]
             border = column.gather(1, draws.below(n, b, 1))
             leaf = 2 * leaf + (column > border)
         scores = scores + draws.normal(b, 2**depth, c)[rows, leaf]
     return x, _classes_of(draws, scores)
 
 
-def causal_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Columns and scores are nodes of one random graph: causes, effects, and neither."""
+def _causal_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
+    """Draw columns and scores as nodes of one random graph: causes, effects, neither."""
     nodes = draws.normal(b, n, draws.whole(2, 8))
     while nodes.shape[-1] < d + c:
         width = min(draws.whole(2, 32), d + c - nodes.shape[-1])
-        grown = network(draws, nodes, width, depth=1, width=16)
+        effects = _network(draws, nodes, width, depth=1, width=16)
         noise = draws.log_between(0.02, 0.5) * draws.normal(b, n, width)
-        nodes = torch.cat([nodes, _standard(grown) + noise], dim=-1)
+        nodes = torch.cat([nodes, _standardise(effects) + noise], dim=-1)
     place = torch.randperm(nodes.shape[-1], generator=draws.single).to(nodes.device)
     nodes = nodes[..., place]
     return nodes[..., :d], _classes_of(draws, nodes[..., d : d + c])
 
 
 KINDS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
-    "clusters": clusters,
-    "surface": surface,
-    "linear": linear_classes,
-    "network": network_classes,
-    "trees": tree_classes,
-    "causal": causal_classes,
-    "apart": apart,
+    "clusters": _clusters,
+    "surface": _surface,
+    "linear": _linear_classes,
+    "network": _network_classes,
+    "trees": _tree_classes,
+    "causal": _causal_classes,
+    "apart": _distant_clusters,
 }
-CLEAN = ("apart",)  # whose classes have no noise
+_CLEAN = ("apart",)  # kinds whose labels have no noise
 
 
-def spoiled(draws: _Draws, x: Tensor) -> Tensor:
-    """Columns as real tables have them: noisy, useless, repeated, skewed, in steps."""
+def corrupt_columns(draws: _Draws, x: Tensor) -> Tensor:
+    """Return columns as real tables have them: noisy, useless, repeated, skewed, binary."""
     d = x.shape[-1]
     some = max(1, d // draws.whole(2, 4))
     x = x + draws.log_between(0.005, 0.3) * draws.normal(*x.shape)
@@ -283,14 +293,14 @@ def spoiled(draws: _Draws, x: Tensor) -> Tensor:
     return x
 
 
-def with_label_noise(draws: _Draws, y: Tensor, c: int) -> Tensor:
-    """In three batches of ten, up to a seventh of the classes are drawn anew."""
+def _corrupt_labels(draws: _Draws, y: Tensor, c: int) -> Tensor:
+    """Draw up to a seventh of the classes anew, in three batches of ten."""
     if not draws.chance(0.3):
         return y
     wrong = draws.uniform(*y.shape) < draws.between(0, 0.15)
     return torch.where(wrong, draws.below(c, *y.shape), y)
 
 
-def _standard(x: Tensor) -> Tensor:
+def _standardise(x: Tensor) -> Tensor:
     centred = x - x.mean(dim=-2, keepdim=True)
     return centred / centred.square().mean(dim=-2, keepdim=True).sqrt().clamp(min=_TINY)

@@ -6,54 +6,72 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from icssl._util.errors import check_whole
-from icssl._util.files import FileKind, making_sense, read_tensors, write_described
+from icssl._util.files import (
+    FileKind,
+    as_json,
+    making_sense,
+    read_tensors,
+    write_described,
+)
 from icssl._util.random import generator_for
-from icssl.classifier.graphs import Graph, scale_of
-from icssl.classifier.model import ContextConfig, ContextModel, Sight, see_graph, see_rows
+from icssl.classifier.fitted import log_temperature
+from icssl.classifier.graphs import DenseGraph, neighbour_distances
+from icssl.classifier.model import (
+    ContextConfig,
+    ContextFeatures,
+    ContextModel,
+    features_of_graphs,
+    features_of_tables,
+)
 from icssl.classifier.pretraining.processes import ALONE, Processes
 from icssl.classifier.pretraining.synthetic_tables import TaskSpec
 from icssl.classifier.views import VIEWS, Views
+from icssl.tables.columns import ColumnScale
 
 KIND = FileKind("icssl-pretraining", "icssl pretrain")
-NEW_SHARE = 6  # one row of so many is kept out of its context and predicted as a new one
-NEW_WEIGHT = 0.3  # of the loss on these
-# How often a context is seen in all views, in one, and as a graph alone: one set of weights
-# serves all three.
-SIGHTS = (("views", 0.7), ("one view", 0.2), ("graph", 0.1))
+_NEW_SHARE = 6  # one row in so many is left out of its context and predicted as a new row
+_NEW_WEIGHT = 0.3  # weight of the loss on new rows
+# How often the model sees a context in all views, in one view, and as a graph alone: one
+# set of weights serves all three.
+INPUT_MODES = (("views", 0.7), ("one view", 0.2), ("graph", 0.1))
 # Classes are clusters or regions of surfaces more often than functions of columns: so they
 # are on the development half of the real data.
 _KINDS = (*4 * ("clusters",), *2 * ("surface",), "linear", "network", "trees", "causal")
 # The temperature is fitted to tasks that are easier than those of training. Fitted to all
 # kinds, the classifier was unsure of itself on the development half where labels are few.
 _CALIBRATED_ON = ("apart",)
-_PARTS = ("average", "weights", "first", "second")  # of a checkpoint
-_FORGETS = 0.998  # of the moving average of the weights
+_PARTS = ("average", "weights", "first", "second")  # what a checkpoint has per parameter
+EMA_DECAY = 0.998  # of the exponential moving average of the weights
 
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """All that decides the weights.
+    """All settings that decide the weights.
 
     Parameters
     ----------
     model : ContextConfig
-        Every member is trained by itself, on the same contexts.
+        Shape of the model. Every member is trained by itself, on the same contexts.
     tasks : TaskSpec
-    steps, batch : int
-        Batches, and contexts of one shape in each, shared among the processes if several
-        train together.
+        Distribution that the synthetic tables are drawn from.
+    steps : int
+        Number of batches.
+    batch : int
+        Contexts per batch, all of one shape. Processes that train together share them.
     learning_rate : float
-        At the start; it falls to a hundredth along a cosine.
+        Learning rate at the start; it falls to a hundredth along a cosine.
     calibration_steps : int
-        Batches, after those of training, that the temperature is fitted on.
+        Batches after training that the temperature is fitted to.
     seed : int
+        Seed of the first weights and of all tables.
     """
 
     model: ContextConfig = field(default_factory=lambda: ContextConfig(members=3))
@@ -74,7 +92,7 @@ class PretrainConfig:
 
 
 class Task(NamedTuple):
-    """Contexts, and rows kept out of them."""
+    """A batch of contexts, and new rows that were left out of them."""
 
     x: Tensor
     y: Tensor
@@ -83,14 +101,20 @@ class Task(NamedTuple):
     new_x: Tensor
     new_y: Tensor
 
-    def part(self, own: slice) -> "Task":
-        """Some of the contexts."""
-        known = (self.x[own], self.y[own], self.labelled[own], self.n_classes)
-        return Task(*known, self.new_x[own], self.new_y[own])
+    def part(self, tables: slice) -> "Task":
+        """Return some of the contexts."""
+        return Task(
+            self.x[tables],
+            self.y[tables],
+            self.labelled[tables],
+            self.n_classes,
+            self.new_x[tables],
+            self.new_y[tables],
+        )
 
 
 class PretrainProgress(NamedTuple):
-    """Steps made of how many, the loss over the last of them, seconds so far."""
+    """Progress of a run: steps made, steps in all, smoothed loss, seconds so far."""
 
     step: int
     steps: int
@@ -100,7 +124,7 @@ class PretrainProgress(NamedTuple):
 
 @dataclass
 class _State:
-    """What goes into a checkpoint: weights, their moving average, and Adam's moments."""
+    """The state that a checkpoint holds: weights, their average, and Adam's moments."""
 
     model: ContextModel
     average: dict[str, Tensor]
@@ -119,10 +143,10 @@ class _State:
     def save(self, path: Path, config: PretrainConfig) -> None:
         tensors = {f"average.{name}": p for name, p in self.average.items()}
         for name, p in self.model.named_parameters():
-            kept = self.optimiser.state[p]
+            moments = self.optimiser.state[p]
             tensors[f"weights.{name}"] = p
-            tensors[f"first.{name}"] = kept.get("exp_avg", torch.zeros_like(p))
-            tensors[f"second.{name}"] = kept.get("exp_avg_sq", torch.zeros_like(p))
+            tensors[f"first.{name}"] = moments.get("exp_avg", torch.zeros_like(p))
+            tensors[f"second.{name}"] = moments.get("exp_avg_sq", torch.zeros_like(p))
         header = {"config": asdict(config), "step": self.step}
         write_described(path, tensors, KIND, header)
 
@@ -138,19 +162,19 @@ class _State:
             }
 
 
-def _kept(
+def _read_checkpoint(
     path: Path | None, config: PretrainConfig
 ) -> tuple[dict[str, Tensor], int] | None:
-    """Tensors and the step of a checkpoint, if there is one."""
+    """Return tensors and step of the checkpoint of a run, or None if there is none."""
     if path is None or not path.exists():
         return None
     tensors, header = read_tensors(path, KIND)
     with making_sense(path, KIND):
-        step, kept = header["step"], header["config"]
+        step, written = header["step"], header["config"]
         check_whole("step", step, 0, config.steps)
-    if kept != _plain(asdict(config)):
+    if written != as_json(asdict(config)):
         raise ValueError(
-            f"{path} is of another run: {kept}, got {asdict(config)}. "
+            f"{path} is of another run: {written}, got {asdict(config)}. "
             "Give another folder, or delete it to start anew."
         )
     with making_sense(path, KIND):
@@ -160,12 +184,12 @@ def _kept(
 
 def _check_tensors(tensors: dict[str, Tensor], config: PretrainConfig) -> None:
     """Raise ``ValueError`` unless these are the tensors of a checkpoint."""
-    with torch.device("meta"):  # for its shapes alone
+    with torch.device("meta"):  # only the shapes are needed
         parameters = dict(ContextModel(config.model).named_parameters())
     for part, (name, p) in product(_PARTS, parameters.items()):
-        given = tensors[f"{part}.{name}"].shape
-        if given != p.shape:
-            raise ValueError(f"{part}.{name} has shape {given}, and needs {p.shape}")
+        shape = tensors[f"{part}.{name}"].shape
+        if shape != p.shape:
+            raise ValueError(f"{part}.{name} has shape {shape}, and needs {p.shape}")
 
 
 def pretrain(
@@ -177,27 +201,35 @@ def pretrain(
     report: Callable[[PretrainProgress], None] = lambda _: None,
     processes: Processes = ALONE,
 ) -> ContextModel | None:
-    """Train, go on where a checkpoint ended, and calibrate; None if time ran out before.
+    """Train a model, from its checkpoint if there is one, and calibrate it.
 
     Parameters
     ----------
     config : PretrainConfig
+        What is trained, and on what.
     device : str
+        Device of torch.
     checkpoint : Path, optional
-        Is read if it is there, and written every minute and at the end.
+        File that is read if it exists, and written every minute and at the end.
     minutes : float, optional
-        Stop after so long; the same call then goes on.
+        Time limit. The same call, made again, goes on from the checkpoint.
     report : callable, optional
-        Is told after every step.
+        Called after every step.
     processes : Processes
-        Among those that share every batch. Each gets the same weights; only the first
-        reads, writes and reports.
+        The processes that share every batch. All of them get the same weights; only the
+        first reads, writes and reports.
+
+    Returns
+    -------
+    ContextModel or None
+        The trained model; None if the time was up before the last step.
     """
     processes.part(config.batch)
     state, began = _State.fresh(config, device), time.monotonic()
-    kept = processes.from_first(_kept(checkpoint, config) if processes.first else None)
-    if kept is not None:
-        state.restore(*kept)
+    resumed = _read_checkpoint(checkpoint, config) if processes.first else None
+    resumed = processes.from_first(resumed)
+    if resumed is not None:
+        state.restore(*resumed)
     if not processes.first:
         checkpoint, report = None, lambda _: None
     saved, loss = began, math.nan
@@ -224,11 +256,11 @@ def pretrain(
 def _step(
     state: _State, config: PretrainConfig, device: str, processes: Processes
 ) -> float:
-    """One batch of contexts; a loss that is not finite moves nothing."""
+    """Train on one batch of contexts; gradients that are not finite change no weight."""
     whole = draw_task(config, "pretrain", state.step, device)
     task = whole.part(processes.part(config.batch))
-    seen = see(task, config, state.step)
-    loss = loss_of(state.model, seen, task, whole)
+    features = features_of_task(task, config, state.step)
+    loss = loss_of(state.model, features, task, whole)
     state.step += 1
     share = state.step / config.steps
     rate = config.learning_rate * (0.505 + 0.495 * math.cos(math.pi * share))
@@ -241,113 +273,147 @@ def _step(
     norm = nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
     if bool(norm.isfinite()):
         state.optimiser.step()
-    forgets = min(_FORGETS, (1 + state.step) / (10 + state.step))
+    # The average of the first steps must not be that of the random start.
+    decay = min(EMA_DECAY, (1 + state.step) / (10 + state.step))
     for name, p in state.model.named_parameters():
-        state.average[name].lerp_(p.detach(), 1 - forgets)
+        state.average[name].lerp_(p.detach(), 1 - decay)
     return loss.item()
 
 
 def draw_task(config: PretrainConfig, stream: str, step: int, device: str) -> Task:
-    """Contexts of one shape; the last rows, which have no label, are the new ones."""
+    """Draw contexts of one shape; their last rows, which have no label, become new rows."""
     generator = generator_for(config.seed, stream, step, device=device)
     episode = config.tasks.draw(config.batch, generator=generator)
+    # Labelled rows first, so that all of them are in the context.
     order = episode.labelled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
-    x = comparable(episode.x).gather(1, order[..., None].expand_as(episode.x))
+    x = episode.x.gather(1, order[..., None].expand_as(episode.x))
     y, labelled = episode.y.gather(1, order), episode.labelled.gather(1, order)
-    kept = max(int(labelled.sum(1).max()), x.shape[1] - x.shape[1] // NEW_SHARE)
-    own = (x[:, :kept], y[:, :kept], labelled[:, :kept], episode.n_classes)
-    return Task(*own, x[:, kept:], y[:, kept:])
+    n = max(int(labelled.sum(1).max()), x.shape[1] - x.shape[1] // _NEW_SHARE)
+    context, new = scale_like_encoder(x[:, :n], x[:, n:])
+    return Task(context, y[:, :n], labelled[:, :n], episode.n_classes, new, y[:, n:])
 
 
-def comparable(x: Tensor) -> Tensor:
-    """Columns as the classifier makes them: of deviation one, or half a unit if binary."""
-    low, high = x.amin(dim=1, keepdim=True), x.amax(dim=1, keepdim=True)
-    binary = ((x == low) | (x == high)).all(dim=1, keepdim=True)
-    centred = x - x.mean(dim=1, keepdim=True)
-    deviation = centred.square().mean(dim=1, keepdim=True).sqrt().clamp(min=1e-9)
-    return centred / torch.where(binary, 2**0.5 * (high - low).clamp(min=1e-9), deviation)
+def scale_like_encoder(
+    context: Float[Tensor, "b n d"], new: Float[Tensor, "b r d"]
+) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b r d"]]:
+    """Scale tables as :class:`ColumnEncoder` does: by their contexts, with its own code.
+
+    Parameters
+    ----------
+    context : Tensor
+        Rows that the classifier is fitted to, one table per entry of the batch.
+    new : Tensor
+        Rows of the same tables that it predicts later.
+    """
+    columns = context.mT.flatten(0, 1), new.mT.flatten(0, 1)  # (b * d, rows)
+    scale = ColumnScale.fit(columns[0].double().cpu().numpy())
+    scaled = (torch.from_numpy(scale(part.double().cpu().numpy()).T) for part in columns)
+    own, other = (
+        part.reshape(rows.mT.shape).mT.to(rows)
+        for part, rows in zip(scaled, (context, new), strict=True)
+    )
+    return own, other
 
 
-def see(task: Task, config: PretrainConfig, step: int) -> Sight:
-    """The contexts in all views, in one, or as graphs, by turns that the step decides."""
+def features_of_task(task: Task, config: PretrainConfig, step: int) -> ContextFeatures:
+    """Return what the model sees of the contexts, in the input mode of this step."""
     generator = generator_for(config.seed, "sights", step)
-    names, shares = zip(*SIGHTS, strict=True)
+    names, shares = zip(*INPUT_MODES, strict=True)
     chosen = torch.multinomial(torch.tensor(shares), 1, generator=generator)
     name, k = names[int(chosen)], config.model.k
-    known = (task.y, task.labelled, task.n_classes)
+    labels = (task.y, task.labelled, task.n_classes)
     if name == "graph":
-        return see_graph(_graph_of(task), *known, k)
-    return see_rows(task.x, *known, VIEWS if name == "views" else VIEWS[:1], k)
+        return features_of_graphs(_graph_of(task), *labels, k)
+    return features_of_tables(task.x, *labels, VIEWS if name == "views" else VIEWS[:1], k)
 
 
 @torch.no_grad()
 def _graph_of(task: Task) -> Tensor:
-    """Weights between rows in the view of their ranks, as a user might give them."""
+    """Return weights between rows, from the view of ranks, as a user might give them."""
     no_labels = task.y[:, :0]
     views = Views.fit(task.x, ("ranks",), no_labels, task.x[:, :0, : task.n_classes])
     (rows,) = views(task.x)
-    graph = Graph(rows, scale_of(rows, rows, own=True))
+    graph = DenseGraph(rows, neighbour_distances(rows, rows, skip_self=True))
     return graph.dense()
 
 
 def loss_of(
-    model: ContextModel, seen: Sight, task: Task, whole: Task | None = None
+    model: ContextModel, features: ContextFeatures, task: Task, whole: Task | None = None
 ) -> Tensor:
-    """Mean cross-entropy of the members on unlabelled rows and on new ones.
+    """Return the mean cross-entropy of the members on unlabelled rows and on new rows.
 
-    Of a part of the contexts of ``whole``, if given: what it adds to the mean over all.
+    Parameters
+    ----------
+    model : ContextModel
+        All of its members are trained.
+    features : ContextFeatures
+        What the model sees of ``task``.
+    task : Task
+        Contexts that this process works on.
+    whole : Task, optional
+        The whole batch, if ``task`` is a part of it. The loss is then what this part adds
+        to the mean over the batch.
     """
     new = None
-    if seen.kernels.views is not None and task.new_x.shape[1]:
+    if features.kernels.views is not None and task.new_x.shape[1]:
         with torch.no_grad():
-            new = seen.kernels.columns(seen.kernels.place(task.new_x))
-    hidden, losses = ~task.labelled, []
+            new = features.kernels.label_kernels(features.kernels.place(task.new_x))
+    unlabelled, losses = ~task.labelled, []
     share, new_share = _shares(task, task if whole is None else whole)
     for member in range(len(model.gates)):
-        reading = model.decide(seen, [member])
-        on_own = cross_entropy(reading.own().logits[hidden], task.y[hidden])
-        losses.append(share * on_own)
+        context = model.fit_features(features, [member])
+        loss = cross_entropy(
+            context.predict_context().logits[unlabelled], task.y[unlabelled]
+        )
+        losses.append(share * loss)
         if new is not None:
-            logits = reading.of_columns(new).logits
-            on_new = cross_entropy(logits.flatten(0, 1), task.new_y.flatten())
-            losses.append(NEW_WEIGHT * new_share * on_new)
+            logits = context.predict_kernels(new).logits
+            new_loss = cross_entropy(logits.flatten(0, 1), task.new_y.flatten())
+            losses.append(_NEW_WEIGHT * new_share * new_loss)
     return torch.stack(losses).sum() / len(model.gates)
 
 
 def _shares(task: Task, whole: Task) -> tuple[Tensor | float, float]:
-    """Of all unlabelled rows, and of all new ones, how many are in a part."""
+    """Return the share of the batch's unlabelled rows, and of its new rows, in a part."""
     if len(task.x) == len(whole.x):
         return 1.0, 1.0
     share = (~task.labelled).sum() / (~whole.labelled).sum()
     return share, len(task.x) / len(whole.x)
 
 
+class _CalibrationBatch(NamedTuple):
+    """Predictions for a batch, and what the temperature of each row depends on."""
+
+    logits: Tensor  # of unlabelled rows alone, as y
+    y: Tensor
+    unlabelled: Tensor
+    labels_per_class: Tensor
+    n_classes: int
+    reach: Tensor
+
+    def loss(self, calibration: Tensor) -> Tensor:
+        """Return the cross-entropy with the temperature of this calibration."""
+        logarithm = log_temperature(
+            calibration, self.labels_per_class, self.n_classes, self.reach
+        )[self.unlabelled]
+        return cross_entropy(self.logits * (-logarithm).exp()[:, None], self.y)
+
+
 def calibrate(model: ContextModel, config: PretrainConfig, device: str) -> None:
     """Fit the temperature of all members together to contexts that none has seen."""
-    kept = []
-    model.calibration.zero_()  # of an earlier one
+    model.calibration.zero_()  # forget an earlier one
     easier = replace(config, tasks=replace(config.tasks, kinds=_CALIBRATED_ON))
-    for step in range(config.calibration_steps):
-        task = draw_task(easier, "calibrate", step, device)
-        with torch.no_grad():
-            seen = see_rows(
-                task.x, task.y, task.labelled, task.n_classes, VIEWS, config.model.k
-            )
-            reading = model.decide(seen)
-            found = reading.own()
-        hidden = ~task.labelled
-        about = _about_rows(reading.per_class, task.n_classes, found.reach)
-        kept.append((found.logits[hidden], task.y[hidden], about[hidden]))
+    batches = [
+        _calibration_batch(model, draw_task(easier, "calibrate", step, device))
+        for step in range(config.calibration_steps)
+    ]
     weights = torch.zeros(4, device=device, requires_grad=True)
     optimiser = torch.optim.LBFGS([weights], max_iter=50, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        parts = [
-            cross_entropy(logits * (-about @ weights).exp()[:, None], y)
-            for logits, y, about in kept
-        ]
-        loss = torch.stack(parts).mean() + 1e-3 * weights.square().sum()
+        losses = torch.stack([batch.loss(weights) for batch in batches])
+        loss = losses.mean() + 1e-3 * weights.square().sum()
         loss.backward()
         return loss
 
@@ -355,17 +421,16 @@ def calibrate(model: ContextModel, config: PretrainConfig, device: str) -> None:
     model.calibration.copy_(weights.detach())
 
 
-def _about_rows(per_class: Tensor, n_classes: int, reach: Tensor) -> Tensor:
-    """What the temperature of a row depends on, as :class:`Reading` has it."""
-    labels = per_class.to(reach).log()[:, None].expand_as(reach)
-    classes = torch.full_like(reach, math.log(n_classes))
-    return torch.stack([torch.ones_like(reach), labels, classes, reach], dim=-1)
-
-
-def _plain(value: Any) -> Any:
-    """As JSON gives it back."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+@torch.no_grad()
+def _calibration_batch(model: ContextModel, task: Task) -> _CalibrationBatch:
+    labels = (task.y, task.labelled, task.n_classes)
+    context = model.fit_features(features_of_tables(task.x, *labels, VIEWS, model.config.k))
+    predicted, unlabelled = context.predict_context(), ~task.labelled
+    return _CalibrationBatch(
+        predicted.logits[unlabelled],
+        task.y[unlabelled],
+        unlabelled,
+        context.labels_per_class,
+        task.n_classes,
+        predicted.reach,
+    )

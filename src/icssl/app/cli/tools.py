@@ -1,4 +1,4 @@
-"""The commands that show something: demo, params, explore; and export."""
+"""The commands `icssl demo`, `icssl params`, `icssl explore` and `icssl export`."""
 
 import json
 from collections.abc import Iterator
@@ -8,32 +8,40 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from icssl.app.cli.common import Console, check_file, user_errors
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path(
+    output: Annotated[Path, typer.Option(help="Write the picture to this file.")] = Path(
         "icssl-demo.png"
     ),
     draws: Annotated[
-        int, typer.Option(min=2, help="Clouds drawn, each with new labels.")
+        int,
+        typer.Option(
+            min=2, help="Number of times each cloud is drawn, each time with new labels."
+        ),
     ] = 20,
     iterations: Annotated[
         int,
         typer.Option(
-            min=1, help="Power iterations of stage 2; two layers each. Fewer are faster."
+            min=1,
+            help="Power iterations of stage 2, two attention layers each. Fewer are "
+            "faster and less accurate.",
         ),
     ] = 30_000,
-    seed: Annotated[int, typer.Option(min=0, help="Draws other clouds.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed; another seed draws other clouds.")
+    ] = 0,
 ) -> None:
-    """Label a Swiss roll and two moons of 100 points from three labels each.
+    """Label a Swiss roll and two moons, of 100 points each, from three labels each.
 
     Nothing is trained: Lemmas 1 and 2 of the paper give the weights. The table compares the
     mean accuracy with logistic regression and label spreading on the same labels, with 95%
-    intervals over draws; the picture shows the first draw of each cloud.
+    intervals over draws. The picture shows the first draw of each cloud.
     """
+    from rich.table import Table
+
     from icssl.app.demo import CLOUDS, METHODS, draw_demo, run_demo
 
     console = Console()
@@ -60,17 +68,22 @@ def demo(
 
 def params(
     d: Annotated[
-        int, typer.Option(min=1, help="Coordinates of a point, for the baseline.")
+        int,
+        typer.Option(
+            min=1, help="Number of coordinates of a point; the baseline depends on it."
+        ),
     ] = 3,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line.")
+        bool, typer.Option("--json", help="Print one JSON object per line.")
     ] = False,
 ) -> None:
     """Count the trainable parameters of every model, stage by stage.
 
-    Beside each count stands the one that the paper published, where it did. It gives totals
-    without the sizes of layers, so only the full model's total is an upper bound to keep.
+    The counts that the paper published stand beside ours. The paper gives totals without
+    the sizes of layers, so only the total of the full model is a bound that ours keeps.
     """
+    from rich.table import Table
+
     from icssl.bench.paper.params import parameter_counts
 
     rows = parameter_counts(d)
@@ -85,20 +98,20 @@ def params(
     table.add_column("published", justify="right")
     for row in rows:
         published = "" if row.published is None else f"{row.published:,}"
-        total = row.stage == "total"
+        is_total = row.stage == "total"
         table.add_row(
             row.model,
             row.stage,
             f"{row.parameters:,}",
             published,
-            end_section=total,
-            style="bold" if total else None,
+            end_section=is_total,
+            style="bold" if is_total else None,
         )
     Console().print(table)
 
 
+# Addresses that mean every interface of a machine, and the one to open on the machine.
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that stand for all of a machine, and how it is reached from itself."""
 
 
 def explore(
@@ -106,48 +119,55 @@ def explore(
         str,
         typer.Option(
             help="Address to listen on. By default only this machine can open the page; "
-            "0.0.0.0 lets everyone on the network."
+            "with 0.0.0.0, everyone on the network can."
         ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=1, max=65535, help="If it is busy, the next free one.")
+        int,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port to listen on. If it is busy, the next free port is taken.",
+        ),
     ] = 8050,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page.")
+        bool,
+        typer.Option("--browser/--no-browser", help="Open the page in your browser."),
     ] = True,
 ) -> None:
-    r"""Play with the model in the browser, look inside, and label a table of your own.
+    r"""Play with the model in the browser, look inside it, and label a table of your own.
 
-    A page on this machine: nothing leaves it. Click points to label them and see what is
-    predicted, beside other methods; walk through the layers of the paper's model; see what
-    each label contributes; drop a CSV or Parquet file and get it back labelled.
+    The page runs on this machine and sends nothing to any other. Click points to label
+    them and see what is predicted, beside other methods; walk through the layers of the
+    paper's model; see what each label contributes; drop a CSV or Parquet file and get it
+    back labelled.
 
-    Needs the extra: pip install 'icssl\[explore]'. Stop it with Ctrl-C.
+    This command needs the extra: pip install 'icssl\[explore]'. Stop it with Ctrl-C.
     """
     console = Console()
     with user_errors():
-        with _extra():
+        with _missing_extra_named():
             from icssl.app.explore.app import listen, serve, server_on
-        waiting = listen(host, port)
-        given = waiting.getsockname()[1]
-        if given != port:
-            console.print(f"Port {port} is busy: taking {given}.", highlight=False)
+        listening = listen(host, port)
+        free_port = listening.getsockname()[1]
+        if free_port != port:
+            console.print(f"Port {port} is busy: taking {free_port}.", highlight=False)
         with console.status("starting ..."):
-            server = server_on(waiting, host)
-    address = f"http://{_reached(host)}:{given}/"
+            server = server_on(listening, host)
+    address = f"http://{_host_in_link(host)}:{free_port}/"
     console.print(f"Open {address} (Ctrl-C stops it)", markup=False, highlight=False)
     serve(server, address, browser=browser)
 
 
-def _reached(host: str) -> str:
-    """How an address is written in a link from this machine."""
+def _host_in_link(host: str) -> str:
+    """Return a host as it is written in a link that is opened on this machine."""
     host = _EVERYWHERE.get(host, host)
     return f"[{host}]" if ":" in host else host
 
 
 @contextmanager
-def _extra() -> Iterator[None]:
-    """What is not installed is named, with how to install it."""
+def _missing_extra_named() -> Iterator[None]:
+    """Turn the absence of a package into an error that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -159,46 +179,58 @@ def _extra() -> Iterator[None]:
 
 def export(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL.safetensors", help="A file of icssl train.")
+        Path,
+        typer.Argument(
+            metavar="MODEL.safetensors", help="A model that `icssl train` wrote."
+        ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where the ONNX file goes.")
+        Path, typer.Option("--output", "-o", help="Write the ONNX file here.")
     ] = Path("model.onnx"),
     points: Annotated[
-        int | None, typer.Option(min=2, help="Points of an episode, a fixed number.")
+        int | None,
+        typer.Option(min=2, help="Fix the number of points per episode to this number."),
     ] = None,
     dynamic: Annotated[
-        bool, typer.Option("--dynamic", help="Any number of points: the default.")
+        bool,
+        typer.Option(
+            "--dynamic", help="Accept any number of points per episode; the default."
+        ),
     ] = False,
     coordinates: Annotated[
         int | None,
-        typer.Option(min=1, help="Of a point; by default the model's own, or 3."),
+        typer.Option(
+            min=1,
+            help="Number of coordinates of a point.",
+            show_default="that of the model, or 3",
+        ),
     ] = None,
     classes: Annotated[
-        int | None, typer.Option(min=2, help="By default the model's own number.")
+        int | None,
+        typer.Option(min=2, help="Number of classes.", show_default="that of the model"),
     ] = None,
-    opset: Annotated[int, typer.Option(help="Version of ONNX's operators.")] = 20,
+    opset: Annotated[int, typer.Option(help="Version of the ONNX operator set.")] = 20,
 ) -> None:
-    """Write a trained model as ONNX, once ONNX Runtime agrees with torch.
+    """Write a trained model as ONNX, after checking that ONNX Runtime agrees with torch.
 
     The file takes x (b, n, d), y (b, n) and labelled (b, n), with any number of episodes b,
-    and gives logits (b, n, c). A model with a learned start has a number of points of its
-    own, which is then the default. Both are run on random episodes first: if they differ by
+    and returns logits (b, n, c). A model with a learned start takes one number of points,
+    which is then the default. Both are run on random episodes first: if they differ by
     more than 1e-4 of the largest logit (1e-9 in float64), nothing is written.
     """
-    from icssl.app.onnx import model_to_export, own_points, to_onnx
+    from icssl.app.onnx import fixed_points, model_to_export, to_onnx
 
     console = Console()
     with user_errors():
         if dynamic and points is not None:
             raise ValueError(f"--dynamic is any number of points, got --points {points}.")
         check_file(output)
-        found = model_to_export(model)
+        trained = model_to_export(model)
         if points is None and not dynamic:
-            points = own_points(found)
-        with console.status("..."):
+            points = fixed_points(trained)
+        with console.status("exporting ..."):
             parity = to_onnx(
-                found,
+                trained,
                 output,
                 points=points,
                 coordinates=coordinates,

@@ -3,8 +3,13 @@
 import pytest
 import torch
 
-from icssl.classifier.exact import exact_graph, exact_scale
-from icssl.classifier.graphs import Graph, Scale, scale_of, weights
+from icssl.classifier.graph_exact import exact_distances, exact_graph
+from icssl.classifier.graphs import (
+    DenseGraph,
+    NeighbourDistances,
+    neighbour_distances,
+    weights,
+)
 
 pytestmark = pytest.mark.gpu
 RELATIVE = 1e-4
@@ -16,17 +21,19 @@ def rows(generator):
 
 
 def of_doubles(rows, scale):
-    return Graph(rows.double(), Scale(scale.near.double(), scale.far.double()))
+    return DenseGraph(
+        rows.double(), NeighbourDistances(scale.near.double(), scale.far.double())
+    )
 
 
 @pytest.mark.parametrize("d", [5, 20, 62, 126])
 @pytest.mark.parametrize("k", [1, 56, 100])
 def test_a_pass_is_that_of_float64(generator, d, k):
-    from icssl.classifier.triton_graph import TritonGraph
+    from icssl.classifier.graph_triton import TritonGraph
 
     rows = (torch.randn(2, 1500, d, generator=generator) / d**0.5).cuda()
     x = torch.randn(2, 1500, k, generator=generator).cuda()
-    scale = scale_of(rows, rows, own=True)
+    scale = neighbour_distances(rows, rows, skip_self=True)
     found, expected = exact_graph(rows, scale), of_doubles(rows, scale)
     assert isinstance(found, TritonGraph)
     torch.testing.assert_close(
@@ -37,7 +44,7 @@ def test_a_pass_is_that_of_float64(generator, d, k):
 
 
 def test_no_row_reads_itself(rows):
-    scale = scale_of(rows, rows, own=True)
+    scale = neighbour_distances(rows, rows, skip_self=True)
     one = torch.zeros(2, 3000, 1, device="cuda")
     one[:, 1234] = 1.0
     found = exact_graph(rows, scale).times(one)
@@ -49,9 +56,9 @@ def test_no_row_reads_itself(rows):
 def test_nearest_is_exact_and_the_twelfth_nearly_always(generator, d):
     """Of 60,000 rows in groups of 32, two of twelve share one in 3% of the cases."""
     rows = (torch.randn(1, 60_000, d, generator=generator) / d**0.5).cuda()
-    found = exact_scale(rows)
+    found = exact_distances(rows)
     some = rows[:, ::60]
-    expected = scale_of(some.double(), rows.double(), own=True)
+    expected = neighbour_distances(some.double(), rows.double(), skip_self=True)
     near, far = found.near[:, ::60].double(), found.far[:, ::60].double()
     torch.testing.assert_close(near, expected.near, rtol=1e-3, atol=1e-6)
     assert (far >= expected.far - 1e-6).all()
@@ -60,12 +67,12 @@ def test_nearest_is_exact_and_the_twelfth_nearly_always(generator, d):
 
 
 def test_sums_in_pieces_are_the_same(rows, generator, monkeypatch):
-    from icssl.classifier import triton_graph
+    from icssl.classifier import graph_triton
 
     x = torch.randn(2, 3000, 56, generator=generator).cuda()
-    scale = scale_of(rows, rows, own=True)
+    scale = neighbour_distances(rows, rows, skip_self=True)
     whole = exact_graph(rows, scale).times(x)
-    monkeypatch.setattr(triton_graph, "_ADDED", 256)
+    monkeypatch.setattr(graph_triton, "_ADDED", 256)
     pieces = exact_graph(rows, scale).times(x)
     off = (pieces - whole).abs().max()
     assert 0 < off < 1e-5 * whole.abs().max()
@@ -73,10 +80,10 @@ def test_sums_in_pieces_are_the_same(rows, generator, monkeypatch):
 
 def test_sums_over_many_rows_keep_their_digits(generator):
     rows = (torch.randn(1, 100_000, 20, generator=generator) / 20**0.5).cuda()
-    scale = exact_scale(rows)
+    scale = exact_distances(rows)
     some = torch.arange(0, 100_000, 1000)
     own = scale.at(some[None].cuda())
-    double = [Scale(s.near.double(), s.far.double()) for s in (own, scale)]
+    double = [NeighbourDistances(s.near.double(), s.far.double()) for s in (own, scale)]
     w = weights(rows[:, some].double(), double[0], rows.double(), double[1])
     w[:, torch.arange(len(some)), some] = 0
     degrees = exact_graph(rows, scale).degrees[:, some].double()

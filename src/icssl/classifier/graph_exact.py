@@ -1,7 +1,7 @@
 """Exact attention without the matrix: the weights of a graph are never held.
 
 Among the rows of a context no two are nearer to each other than each one's nearest is. The
-bound in :func:`icssl.classifier.graphs.fallen` is then for rounding alone, and without it
+bound in :func:`icssl.classifier.graphs.rbf_weights` is then for rounding alone; without it
 the logarithm of a weight is bilinear. With near distances a, contrasts s^2, and
 g_i = |x_i|^2 - a_i / 2, it is 4 (2 x_i . x_j - g_i - g_j) / (s_i s_j).
 """
@@ -14,11 +14,11 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from icssl._util.hardware import has_triton
 from icssl.classifier.graphs import (
     SHARPNESS,
-    Graph,
-    Scale,
+    DenseGraph,
+    NeighbourDistances,
     WeightedGraph,
     blocks,
-    scale_of,
+    neighbour_distances,
 )
 
 # Of logarithms of weights, by rounding: beyond, the bound is needed, and with it blocks.
@@ -31,7 +31,7 @@ _MANY_ROWS = 50_000  # beyond, all distances of a row are not looked through on 
 _FEW_COORDINATES, _MOST_COORDINATES, _SHARED = 30, 126, 160 * 1024
 
 
-def exact_graph(rows: Float[Tensor, "b n p"], scale: Scale) -> WeightedGraph:
+def exact_graph(rows: Float[Tensor, "b n p"], scale: NeighbourDistances) -> WeightedGraph:
     """The one place where it is chosen how all weights are multiplied with, unheld.
 
     Whatever it gives has ``times(x)``, which is W x, and ``degrees``: kernels of our own on
@@ -41,21 +41,21 @@ def exact_graph(rows: Float[Tensor, "b n p"], scale: Scale) -> WeightedGraph:
     largest = (rows.square().sum(-1) / scale.contrast).max()
     error = 2 * SHARPNESS * torch.finfo(rows.dtype).eps * float(largest)
     if error > MOST_ERROR:
-        return Graph(rows, scale, hold=False)
+        return DenseGraph(rows, scale, hold=False)
     if _has_kernels(rows):
-        from icssl.classifier.triton_graph import TritonGraph
+        from icssl.classifier.graph_triton import TritonGraph
 
         return TritonGraph(rows, scale)
     return AttentionGraph(rows, scale)
 
 
-def exact_scale(rows: Float[Tensor, "b n p"]) -> Scale:
+def exact_distances(rows: Float[Tensor, "b n p"]) -> NeighbourDistances:
     """Of rows among themselves, however many they are."""
     if rows.shape[1] > _MANY_ROWS and _has_kernels(rows):
-        from icssl.classifier.triton_graph import scale_on_gpu
+        from icssl.classifier.graph_triton import distances_on_gpu
 
-        return scale_on_gpu(rows)
-    return scale_of(rows, rows, own=True)
+        return distances_on_gpu(rows)
+    return neighbour_distances(rows, rows, skip_self=True)
 
 
 def _has_kernels(rows: Tensor) -> bool:
@@ -69,7 +69,9 @@ def _most_coordinates(device: torch.device) -> int:
     return _MOST_COORDINATES if shared >= _SHARED else _FEW_COORDINATES
 
 
-def bilinear(rows: Float[Tensor, "b n p"], scale: Scale) -> tuple[Tensor, Tensor]:
+def bilinear(
+    rows: Float[Tensor, "b n p"], scale: NeighbourDistances
+) -> tuple[Tensor, Tensor]:
     """Queries and keys whose products are the logarithms of the weights."""
     root = scale.contrast.sqrt()[..., None]
     size = rows.square().sum(-1, keepdim=True) - scale.near[..., None] / 2
@@ -82,7 +84,7 @@ class AttentionGraph(WeightedGraph):
     """The weights of rows by their distances, through ``scaled_dot_product_attention``.
 
     It is three times as fast on a CPU as a product in blocks of the same logarithms, 12
-    times as fast as :class:`Graph` in blocks. Two things have to be undone:
+    times as fast as :class:`DenseGraph` in blocks. Two things have to be undone:
 
     - Attention divides by the sum of the weights. A key more, whose weight is one for every
       row and which alone has the last column, tells by what.
@@ -91,7 +93,7 @@ class AttentionGraph(WeightedGraph):
       block are multiplied with by hand.
     """
 
-    def __init__(self, rows: Float[Tensor, "b n p"], scale: Scale) -> None:
+    def __init__(self, rows: Float[Tensor, "b n p"], scale: NeighbourDistances) -> None:
         self._query, self._key = bilinear(rows, scale)
         self._block = _BLOCK_GPU if rows.is_cuda else _BLOCK
         self.degrees = self._degrees(rows)

@@ -8,7 +8,10 @@ each one keeps would be chance. Nothing is lost by it, since an eigenfunction of
 of all rows has one value for equal rows wherever its eigenvalue is positive.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -18,21 +21,138 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
 from icssl.classifier.graphs import (
+    BANDWIDTH_NEIGHBOURS,
     FEW_SOLVED_ROWS,
-    NEIGHBOURS,
     ROUNDS,
-    Scale,
+    NeighbourDistances,
     WeightedGraph,
     blocks,
-    fallen,
-    scale_from,
+    distances_from_nearest,
+    rbf_weights,
 )
-from icssl.classifier.search import Nearest
 
-KEPT = 32
+SPARSE_NEIGHBOURS = 32
 """Neighbours of a row that it keeps weights to: see the table in docs/scale.md."""
 
 _AT_ONCE = 2**14  # rows whose weights are made
+
+
+BRUTE_FORCE_ROWS = 10_000
+"""Contexts of more rows have an index, where it is installed."""
+
+MOST_BRUTE_FORCE_ROWS = 100_000
+"""Rows beyond which not all are compared with all: minutes a view."""
+
+_DISTANCES_AT_ONCE = (
+    2**22
+)  # distances: small enough for the caches, large enough for threads
+_ASKED = 2**17  # rows that an index is asked for at once, some of every cell
+_CELLS, _CELL_ROWS = 4.0, 64  # times the root of the rows, of so many at least
+_SAMPLED, _ROUNDS = 64, 10  # rows a cell that its mean is found from, and how often
+_PROBED = 32  # cells that a row looks into
+
+
+class Nearest(NamedTuple):
+    """Of rows: their nearest rows of a context, and squared distances, which rise."""
+
+    indices: Int[Tensor, "r q"]
+    distances: Float[Tensor, "r q"]
+
+
+@dataclass(frozen=True, eq=False)
+class BruteForceSearch:
+    """By comparing with every row of a context."""
+
+    context: Float[Tensor, "n p"]
+
+    def __call__(self, rows: Float[Tensor, "r p"], count: int) -> Nearest:
+        """The nearest ``count`` of each row."""
+        found, own = _room(rows, count), rows.square().sum(-1, keepdim=True)
+        sizes, turned = self.context.square().sum(-1), self.context.mT.contiguous()
+        for part in blocks(len(rows), max(1, _DISTANCES_AT_ONCE // len(self.context))):
+            # A row's own size does not change which are nearest: it is added to those.
+            apart = torch.addmm(sizes, rows[part], turned, alpha=-2)
+            values, found.indices[part] = apart.topk(count, dim=-1, largest=False)
+            found.distances[part] = (values + own[part]).clamp(min=0)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class IndexSearch:
+    """By an index in cells, which loses few: see docs/scale.md."""
+
+    context: Float[Tensor, "n p"]
+
+    @cached_property
+    def index(self) -> Any:
+        """Made when it is first needed."""
+        import faiss
+
+        n, p = self.context.shape
+        cells = max(1, int(min(_CELLS * n**0.5, n / _CELL_ROWS)))
+        index = faiss.IndexIVFFlat(faiss.IndexFlatL2(p), p, cells, faiss.METRIC_L2)
+        index.cp.min_points_per_centroid = 1  # it would warn of few rows a cell
+        index.cp.max_points_per_centroid, index.cp.niter = _SAMPLED, _ROUNDS
+        rows = self.context.float().contiguous().numpy()
+        index.train(rows)
+        index.add(rows)
+        index.nprobe = _PROBED
+        return index
+
+    def __call__(self, rows: Float[Tensor, "r p"], count: int) -> Nearest:
+        """The nearest ``count`` of each row, of those in the cells nearest to it."""
+        found = _room(rows, count)
+        for part in blocks(len(rows), _ASKED):
+            asked = rows[part].float().numpy()
+            # Rows of one cell after each other: what they look into stays in the caches.
+            order = self.index.quantizer.search(asked, 1)[1][:, 0].argsort(kind="stable")
+            places = torch.from_numpy(order + part.start)
+            nearest = self.index.search(asked[order], count)
+            for room, each in zip(found, reversed(nearest), strict=True):
+                room[places] = torch.from_numpy(each).to(room.dtype)
+        # Cells with too few rows: -1 stands for what was not found.
+        missed = (found.indices < 0).any(dim=-1).nonzero()[:, 0]
+        if len(missed):
+            again = BruteForceSearch(self.context)(rows[missed], count)
+            found.distances[missed], found.indices[missed] = again.distances, again.indices
+        return found
+
+
+Search = BruteForceSearch | IndexSearch
+
+
+def make_search(context: Float[Tensor, "n p"]) -> Search:
+    """The way that suits the number of rows, the device, and what is installed."""
+    many = len(context) > BRUTE_FORCE_ROWS
+    if many and context.device.type == "cpu" and has_index():
+        return IndexSearch(context)
+    return BruteForceSearch(context)
+
+
+def has_index() -> bool:
+    """Whether the package of the index is installed."""
+    return find_spec("faiss") is not None
+
+
+def all_neighbours(search: Search, count: int) -> Nearest:
+    """The nearest ``count`` others of every row of a context."""
+    n = len(search.context)
+    found = _room(search.context, count)
+    for part in blocks(n, _ASKED):
+        near = search(search.context[part], count + 1)
+        itself = torch.arange(part.start, part.stop, device=near.indices.device)
+        own = near.indices == itself[:, None]
+        own[:, -1] |= ~own.any(dim=-1)  # hidden behind equal rows: the last makes way
+        for room, each in zip(found, near, strict=True):
+            room[part] = each[~own].view(len(own), count)
+    return found
+
+
+def _room(rows: Tensor, count: int) -> Nearest:
+    shape = (len(rows), count)
+    # Half of the memory that indices of torch and faiss take.
+    indices = torch.empty(shape, dtype=torch.int32, device=rows.device)
+    return Nearest(indices, rows.new_empty(shape))
 
 
 class Nodes(NamedTuple):
@@ -61,9 +181,9 @@ class Nodes(NamedTuple):
         return cls(first, of_row, counts)
 
 
-def scale_of_nodes(
+def node_distances(
     found: Nearest, counts: Int[Tensor, " u"], own: Int[Tensor, " r"] | None = None
-) -> Scale:
+) -> NeighbourDistances:
     """Return the scale of rows from their nearest nodes, where each stands for many rows.
 
     Parameters
@@ -75,15 +195,17 @@ def scale_of_nodes(
     own : Tensor of shape (r,), optional
         How many rows are equal to each row, itself included, where it is of the context.
     """
-    some = slice(NEIGHBOURS)  # as many nodes are as many rows at least
+    some = slice(BANDWIDTH_NEIGHBOURS)  # as many nodes are as many rows at least
     seen = counts[found.indices[:, some].long()].cumsum(-1)
     distances = found.distances[:, some]
     if own is not None:
         at_zero = (own - 1)[:, None]
         seen = torch.cat([at_zero, seen + at_zero], dim=-1)
         distances = pad(distances, (1, 0))
-    near, far = (_distance_to(count, seen, distances) for count in (1, NEIGHBOURS))
-    return scale_from(torch.stack([near, far], dim=-1)[None])
+    near, far = (
+        _distance_to(count, seen, distances) for count in (1, BANDWIDTH_NEIGHBOURS)
+    )
+    return distances_from_nearest(torch.stack([near, far], dim=-1)[None])
 
 
 def _distance_to(count: int, seen: Tensor, distances: Tensor) -> Float[Tensor, " r"]:
@@ -92,15 +214,15 @@ def _distance_to(count: int, seen: Tensor, distances: Tensor) -> Float[Tensor, "
     return distances.gather(1, place)[:, 0]
 
 
-def listed_weights(
-    found: Nearest, scale: Scale, context_scale: Scale
+def nearest_weights(
+    found: Nearest, scale: NeighbourDistances, context_scale: NeighbourDistances
 ) -> Float[Tensor, "r q"]:
     """Weights of rows to their nearest of a context: those of ``weights`` that are kept."""
     near, contrast = (part[0] for part in (scale.near, scale.contrast))
     others = found.indices.long()
     start = (near[:, None] + context_scale.near[0][others]) / 2
     unit = (contrast[:, None] * context_scale.contrast[0][others]).sqrt()
-    return fallen(found.distances, start, unit)
+    return rbf_weights(found.distances, start, unit)
 
 
 class SparseGraph(WeightedGraph):
@@ -145,15 +267,18 @@ class SparseGraph(WeightedGraph):
 
     @classmethod
     def of_neighbours(
-        cls, found: Nearest, scale: Scale, counts: Int[Tensor, " n"] | None = None
+        cls,
+        found: Nearest,
+        scale: NeighbourDistances,
+        counts: Int[Tensor, " n"] | None = None,
     ) -> "SparseGraph":
         """Of the nearest neighbours of all rows of a context, without themselves."""
         n, count = found.indices.shape
         w = torch.empty_like(found.distances)
         for part in blocks(n, _AT_ONCE):
-            own = Scale(scale.near[:, part], scale.far[:, part])
+            own = NeighbourDistances(scale.near[:, part], scale.far[:, part])
             some = Nearest(found.indices[part], found.distances[part])
-            w[part] = listed_weights(some, own, scale)
+            w[part] = nearest_weights(some, own, scale)
         ends = count * torch.arange(n + 1)
         parts = (w.flatten(), found.indices.flatten(), ends)
         listed = sparse.csr_matrix(
@@ -177,7 +302,7 @@ class SparseGraph(WeightedGraph):
         return found[None]
 
 
-def read_neighbours(
+def sum_over_nearest(
     w: Float[Tensor, "r q"], found: Nearest, functions: Float[Tensor, "n k"]
 ) -> Float[Tensor, "r k"]:
     """What rows read of the functions of their nearest."""

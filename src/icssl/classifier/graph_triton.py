@@ -1,10 +1,10 @@
 """The graph of very many rows on a GPU, by two Triton kernels: no weight leaves the chip.
 
-The logarithm of a weight is bilinear (:mod:`icssl.classifier.exact`): a tile of them is a
+The logarithm of a weight is bilinear (:mod:`icssl.classifier.graph_exact`): a tile is a
 product of matrices, in three parts that together have float32's digits. Weights and what
 they multiply are in two parts of float16 again, the same in both directions, so that the
 graph stays symmetric and its degrees are its own. The twin is
-:class:`icssl.classifier.graphs.Graph`.
+:class:`icssl.classifier.graphs.DenseGraph`.
 """
 
 import math
@@ -16,8 +16,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from icssl.classifier.exact import bilinear
-from icssl.classifier.graphs import NEIGHBOURS, SHARPNESS, Scale, WeightedGraph, scale_from
+from icssl.classifier.graph_exact import bilinear
+from icssl.classifier.graphs import (
+    BANDWIDTH_NEIGHBOURS,
+    SHARPNESS,
+    NeighbourDistances,
+    WeightedGraph,
+    distances_from_nearest,
+)
 
 _READERS, _OTHERS, _COLUMNS = 128, 64, 64
 _WARPS, _STAGES = 4, 3
@@ -32,7 +38,7 @@ _BASE_TWO = math.log2(math.e)
 class TritonGraph(WeightedGraph):
     """The weights of rows by their distances, made anew in every pass."""
 
-    def __init__(self, rows: Float[Tensor, "b n p"], scale: Scale) -> None:
+    def __init__(self, rows: Float[Tensor, "b n p"], scale: NeighbourDistances) -> None:
         query, key = bilinear(rows, scale)
         query = _BASE_TWO * query
         # Of one size, so that neither leaves the range of float16.
@@ -69,7 +75,7 @@ class TritonGraph(WeightedGraph):
         return result[:, :n, :k] * (largest / 2**_RAISED)
 
 
-def scale_on_gpu(rows: Float[Tensor, "b n p"]) -> Scale:
+def distances_on_gpu(rows: Float[Tensor, "b n p"]) -> NeighbourDistances:
     """Of rows among themselves, without their distances.
 
     Rows are put into groups by chance, and each row finds the nearest of every group. The
@@ -85,7 +91,7 @@ def scale_on_gpu(rows: Float[Tensor, "b n p"]) -> Scale:
     key = _filled(torch.cat([mixed, one, size], dim=-1))
     total, width = query.shape[1:]
     groups = total // _GROUP
-    count = min(NEIGHBOURS, groups)
+    count = min(BANDWIDTH_NEIGHBOURS, groups)
     together = 4 if width <= _LIGHT else 1
     nearest = rows.new_empty(b, n, count)
     step = max(1, _FOUND // (b * groups) // _READERS) * _READERS
@@ -100,7 +106,7 @@ def scale_on_gpu(rows: Float[Tensor, "b n p"]) -> Scale:
         part = order[start:stop]
         kept = found[:, : len(part)].topk(count, dim=-1, largest=False).values
         nearest[:, part] = kept.clamp(min=0).sort(dim=-1).values
-    return scale_from(nearest)
+    return distances_from_nearest(nearest)
 
 
 def _halves(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,7 +116,7 @@ def _halves(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _filled(rows: Tensor) -> Tensor:
-    """Columns and rows of zeros up to what the kernels take."""
+    """LabelKernels and rows of zeros up to what the kernels take."""
     width = max(16, triton.next_power_of_2(rows.shape[-1]))
     more = -rows.shape[1] % _READERS
     return pad(rows, (0, width - rows.shape[-1], 0, more)).contiguous()

@@ -1,0 +1,352 @@
+"""All methods: to add one, write its class and one entry here.
+
+An entry states in which places a method appears, how it is made there, and its settings as
+they stand in the keys of rows. Its title and style are the same in every place. The order
+is that of tables.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from icssl.methods.logistic import (
+    EigenvectorRegression,
+    KernelRegression,
+    LogisticRegression,
+    SupportVectors,
+)
+from icssl.methods.propagation import (
+    LabelPropagation,
+    LabelSpreading,
+    LaplaceLearning,
+    PoissonLearning,
+)
+from icssl.methods.registry import (
+    GRAPH_NEIGHBOURS,
+    LABELLED_ONLY,
+    OURS,
+    MethodEntry,
+    Recipe,
+    Style,
+    register,
+)
+from icssl.methods.simple import BayesCeiling, GaussianMixture, Majority, NearestNeighbour
+
+
+def _peers() -> Any:
+    """Return the module of peers, which loads scikit-learn: only if one of them runs."""
+    from icssl.methods import peers
+
+    return peers
+
+
+def _estimator(name: str, **settings: Any) -> Any:
+    """Return an estimator of scikit-learn, which is loaded only here."""
+    module, _, kind = name.rpartition(".")
+    return getattr(import_module(f"sklearn.{module}"), kind)(**settings)
+
+
+def _ours(labelled_only: bool) -> str:
+    return f"Ours(labelled_only={labelled_only}, weights={_peers().weights_id()!r})"
+
+
+_BY_GRAPH = {"neighbours": GRAPH_NEIGHBOURS}
+
+# What works on eigenvectors is green, what works on coordinates pink; the colours are Okabe
+# and Ito's without the yellow, which is hard to see on paper.
+_MODELS = (
+    MethodEntry("e2e_icl", "Orig+E2E-ICL", style=Style("#0072b2", "o"), is_trained=True),
+    MethodEntry(
+        "e2e_wide",
+        "Orig+E2E-ICL, k = 12, 4 steps",
+        style=Style("#56b4e9", "s"),
+        is_trained=True,
+    ),
+    MethodEntry(
+        "e2e_encoder",
+        "Orig+E2E, encoder head",
+        style=Style("#d55e00", "o"),
+        is_trained=True,
+    ),
+    MethodEntry("eig_icl", "Eig+ICL", style=Style("#009e73", "^"), is_trained=True),
+    MethodEntry("orig_icl", "Orig+ICL", style=Style("#cc79a7", "D"), is_trained=True),
+    MethodEntry(
+        "transformer",
+        "Transformer baseline",
+        # Wider, for on most sources it lies under the curve of the encoder head.
+        style=Style("#e69f00", "s", width=2.2),
+        is_trained=True,
+    ),
+    MethodEntry(
+        "transformer_unscaled", "Transformer baseline, unscaled points", is_trained=True
+    ),
+    MethodEntry("lap_linear", "Ablation: linear Laplacian", is_trained=True),
+    MethodEntry("lap_pe_1layer", "Ablation: one layer per stage", is_trained=True),
+    MethodEntry("paper", "Orig+E2E-ICL, unscaled points", is_trained=True),
+)
+
+# Settings for real tables are the best of a small grid by mean accuracy on the development
+# half, and temperatures by log-loss: python scripts/choose_peers.py data/real
+_OTHERS = (
+    MethodEntry(
+        OURS,
+        "ICSSL",
+        {
+            "real": Recipe(lambda: _peers().Ours(), lambda: _ours(False)),
+            "scale": Recipe(
+                lambda: _peers().large_ours,
+                lambda: {"weights": _peers().weights_id()},
+            ),
+        },
+    ),
+    MethodEntry(
+        LABELLED_ONLY,
+        "ICSSL, labelled rows only",
+        {"real": Recipe(lambda: _peers().Ours(labelled_only=True), lambda: _ours(True))},
+    ),
+    MethodEntry(
+        "eig_lr",
+        "Eig+LR",
+        {
+            "evaluate": Recipe(
+                EigenvectorRegression,
+                "EigenvectorRegression(C=1.0, scaling='isotropic', k=4)",
+            )
+        },
+        Style("#009e73", "v"),
+    ),
+    MethodEntry(
+        "orig_rbf_lr",
+        "Orig+RBF-LR",
+        {
+            "evaluate": Recipe(
+                KernelRegression,
+                "KernelRegression(bandwidth=0.5, C=1.0, scaling='isotropic')",
+            )
+        },
+        Style("#cc79a7", "P"),
+    ),
+    MethodEntry(
+        "orig_lr",
+        "Orig+LR",
+        {
+            "evaluate": Recipe(
+                LogisticRegression, "LogisticRegression(C=1.0, scaling='isotropic')"
+            )
+        },
+    ),
+    MethodEntry(
+        "label_spreading",
+        "Label spreading",
+        {
+            "evaluate": Recipe(
+                LabelSpreading,
+                "LabelSpreading(alpha=0.9, kernel='rbf', bandwidth=0.2, neighbours=7, "
+                "scaling='isotropic')",
+            ),
+            "real": Recipe(
+                lambda: _peers().Transductive(
+                    _estimator("semi_supervised.LabelSpreading", kernel="rbf", alpha=0.8),
+                    gamma=10.0,
+                ),
+                "Transductive(estimator=LabelSpreading(alpha=0.8), gamma=10.0)",
+            ),
+        },
+        Style("#777777", "*"),
+    ),
+    MethodEntry(
+        "label_propagation",
+        "Label propagation",
+        {
+            "evaluate": Recipe(
+                LabelPropagation,
+                "LabelPropagation(kernel='rbf', bandwidth=0.2, neighbours=7, "
+                "scaling='isotropic')",
+            ),
+            "real": Recipe(
+                lambda: _peers().Transductive(
+                    _estimator("semi_supervised.LabelPropagation", kernel="rbf"), gamma=30.0
+                ),
+                "Transductive(estimator=LabelPropagation(), gamma=30.0)",
+            ),
+        },
+    ),
+    MethodEntry(
+        "laplace_learning",
+        "Laplace learning",
+        {
+            "evaluate": Recipe(
+                LaplaceLearning, "LaplaceLearning(neighbours=10, scaling='isotropic')"
+            )
+        },
+    ),
+    MethodEntry(
+        "poisson_learning",
+        "Poisson learning",
+        {
+            "evaluate": Recipe(
+                PoissonLearning,
+                "PoissonLearning(neighbours=10, scaling='isotropic', temperature=1.0)",
+            )
+        },
+    ),
+    MethodEntry(
+        "self_training",
+        "Self-training",
+        {
+            "real": Recipe(
+                lambda: _peers().Transductive(
+                    _estimator(
+                        "semi_supervised.SelfTrainingClassifier",
+                        estimator=_estimator(
+                            "linear_model.LogisticRegression", C=10.0, max_iter=1000
+                        ),
+                        threshold=0.75,
+                    )
+                ),
+                "Transductive(estimator=SelfTrainingClassifier(estimator="
+                "LogisticRegression(C=10.0, max_iter=1000)), gamma=None)",
+            )
+        },
+    ),
+    MethodEntry(
+        "logistic_regression",
+        "Logistic regression",
+        {
+            "real": Recipe(
+                lambda: _peers().Supervised(
+                    _estimator("linear_model.LogisticRegression", C=1.0, max_iter=1000)
+                ),
+                "Supervised(estimator=LogisticRegression(max_iter=1000), temperature=1.0)",
+            ),
+        },
+    ),
+    MethodEntry(
+        "svc",
+        "SVC",
+        {
+            "real": Recipe(
+                lambda: _peers().Supervised(
+                    _estimator("svm.SVC", C=1.0, kernel="linear"), temperature=1.4
+                ),
+                "Supervised(estimator=SVC(kernel='linear'), temperature=1.4)",
+            ),
+        },
+    ),
+    MethodEntry(
+        "nearest_neighbour",
+        "1-NN",
+        {
+            "evaluate": Recipe(NearestNeighbour, "NearestNeighbour(scaling='isotropic')"),
+            "real": Recipe(
+                lambda: _peers().Supervised(
+                    _estimator("neighbors.KNeighborsClassifier", n_neighbors=1)
+                ),
+                "Supervised(estimator=KNeighborsClassifier(n_neighbors=1), "
+                "temperature=1.0)",
+            ),
+        },
+    ),
+    MethodEntry(
+        "svc_rbf",
+        "RBF-SVC",
+        {
+            "evaluate": Recipe(
+                SupportVectors,
+                "SupportVectors(bandwidth=1.0, C=10.0, scaling='isotropic', "
+                "temperature=1.0)",
+            )
+        },
+        Style("#000000", "x"),
+    ),
+    MethodEntry(
+        "gaussian_mixture_em",
+        "Gaussian mixture EM",
+        {
+            "evaluate": Recipe(
+                GaussianMixture,
+                "GaussianMixture(covariance='full', ridge=0.1, unlabelled_weight=1.0, "
+                "scaling='isotropic', steps=30)",
+            )
+        },
+    ),
+    MethodEntry("majority", "Largest class", {"evaluate": Recipe(Majority, "Majority()")}),
+    MethodEntry(
+        "bayes_ceiling",
+        "Bayes ceiling",
+        {"evaluate": Recipe(BayesCeiling, "BayesCeiling(radius=None)")},
+        Style("#000000", "", line=":"),
+    ),
+    MethodEntry(
+        "random_forest",
+        "Random forest",
+        {
+            "real": Recipe(
+                lambda: _peers().Supervised(_estimator("ensemble.RandomForestClassifier")),
+                "Supervised(estimator=RandomForestClassifier(), temperature=1.0)",
+            )
+        },
+    ),
+    MethodEntry(
+        "spreading_knn",
+        "Label spreading, nearest neighbours",
+        # A search tree takes too long in many columns.
+        {
+            "scale": Recipe(
+                lambda: _peers().LargeSpreading("knn"), _BY_GRAPH, most_rows=100_000
+            )
+        },
+    ),
+    MethodEntry(
+        "spreading_rbf",
+        "Label spreading, Gaussian kernel",
+        # It holds the matrix of all pairs.
+        {
+            "scale": Recipe(
+                lambda: _peers().LargeSpreading("rbf"), _BY_GRAPH, most_rows=20_000
+            )
+        },
+    ),
+    MethodEntry(
+        "laplace",
+        "Laplace learning",
+        {
+            "real": Recipe(
+                lambda: _peers().OnEpisode(LaplaceLearning(neighbours=20)),
+                "OnEpisode(method=LaplaceLearning(neighbours=20, scaling='isotropic'))",
+            ),
+            "scale": Recipe(
+                lambda: _peers().GraphLearning("laplace"), _BY_GRAPH, "graphlearning"
+            ),
+        },
+    ),
+    MethodEntry(
+        "poisson",
+        "Poisson learning",
+        {
+            "real": Recipe(
+                lambda: _peers().OnEpisode(
+                    PoissonLearning(neighbours=20, temperature=0.25)
+                ),
+                "OnEpisode(method=PoissonLearning(neighbours=20, scaling='isotropic', "
+                "temperature=0.25))",
+            ),
+            "scale": Recipe(
+                lambda: _peers().GraphLearning("poisson"), _BY_GRAPH, "graphlearning"
+            ),
+        },
+    ),
+    MethodEntry(
+        "poisson_mbo",
+        "PoissonMBO",
+        {
+            "real": Recipe(
+                lambda: _peers().PoissonMBO(neighbours=20),
+                "PoissonMBO(neighbours=20)",
+                "graphlearning",
+            )
+        },
+    ),
+)
+
+for _entry in (*_MODELS, *_OTHERS):
+    register(_entry)
