@@ -45,6 +45,7 @@ from icssl.training.step import (
     AdamState,
     Step,
     adamw_step_,
+    clip_gradients,
     schedule,
 )
 from plain import plain_logits
