@@ -22,7 +22,7 @@ import torch
 from icssl._util.files import replacing
 from icssl.bench.plots import draw_label_curves
 from icssl.episodes.data_config import DataConfig
-from icssl.evaluation.metrics import interval, paired
+from icssl.evaluation.metrics import compare_paired, interval
 from icssl.evaluation.predictors import METHODS, ModelMethod, needed_truth
 from icssl.evaluation.scoring import evaluate
 from icssl.methods import BASELINES
@@ -133,7 +133,7 @@ def summary(rows):
     for (name, labels), own in by_key.items():
         each = joined(own)
         estimate = interval(each)
-        against = paired(each, joined(by_key[REFERENCE, labels]))
+        against = compare_paired(each, joined(by_key[REFERENCE, labels]))
         value = {"mean": estimate.mean, "half_width": estimate.half_width}
         balanced = [row["metrics"]["balanced_accuracy"]["mean"] for row in own]
         means = [row["metrics"]["accuracy"]["mean"] for row in own]

@@ -202,7 +202,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
     """Not by its permissions, since root may write everywhere."""
     for work in ("evaluation.evaluate.evaluate", "training.loop.train"):
         monkeypatch.setattr(f"icssl.{work}", pytest.fail)
-    for work in ("registry.render", "report.write_report"):
+    for work in ("catalogue.render", "report.write_report"):
         monkeypatch.setattr(f"icssl.bench.paper.{work}", pytest.fail)
     monkeypatch.setattr("icssl.episodes.feature_tables.extract_folder", pytest.fail)
     (tmp_path / "file").write_text("in the way")

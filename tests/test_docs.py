@@ -286,30 +286,6 @@ def test_parity_is_measured_at_toy_size(tmp_path):
     assert "16" in (tmp_path / "results" / "benchmark-parity.md").read_text()
 
 
-def test_tables_and_curves_are_made_at_toy_size(tmp_path):
-    """From training to the page of results, with two steps and one source."""
-
-    def run(script, *options):
-        command = [sys.executable, ROOT / script, *map(str, options)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    models = tmp_path / "models"
-    jobs = "orig_icl,once-1024/e2e_wide"
-    run("scripts/train_table.py", models, "--steps", 2, "--only", jobs)
-    again = run("scripts/train_table.py", models, "--steps", 2, "--only", jobs)
-    assert again == ""  # what is there is not trained again
-    few = ("--episodes", 4, "--root", tmp_path)
-    out = run(
-        "benchmarks/accuracy.py", models, *few, "--tuning", 3, "--sources", "cylinder"
-    )
-    assert json.loads(out.splitlines()[-1])["rows"] == 4 * 15
-    page = (tmp_path / "docs" / "results.md").read_text()
-    assert "| RBF-SVC |" in page
-    assert "*published*" in page
-    line = json.loads(run("benchmarks/sample_efficiency.py", models, *few).splitlines()[-1])
-    assert {row["training_episodes"] for row in line["rows"]} == {8}  # two steps of four
-
-
 def test_gallery_is_drawn(tmp_path):
     script = ROOT / "scripts" / "draw_gallery.py"
     subprocess.run([sys.executable, script, "--root", tmp_path], check=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from icssl.bench.paper.artefact import PROFILES
-from icssl.bench.paper.registry import ARTEFACTS
+from icssl.bench.paper.catalogue import ARTEFACTS
 from icssl.bench.real.run import Trial as RealSpec
 from icssl.bench.scale.run import Trial as ScaleSpec
 from icssl.bench.store import Store

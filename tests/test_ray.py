@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Event, Thread
@@ -17,13 +18,12 @@ from threading import Event, Thread
 import numpy as np
 import psutil
 import pytest
-from typer.testing import CliRunner
 
-from helpers import F32, toy_config
+from bench_helpers import FEW, FIRST, SPHERE, TOY_PROFILE, toy_specs, without_time
+from helpers import F32, run_command, text_of, toy_config
 from icssl import ICSSLClassifier
 from icssl._util.files import replacing_folder
 from icssl._util.ray import RETRIES, ray_cluster, start_here
-from icssl.app.cli import app
 from icssl.app.labelling import LabelOptions
 from icssl.app.labelling_pieces import _note_beginning, drawn_rows, label_pieces
 from icssl.bench import ray_runner as spread
@@ -35,8 +35,6 @@ from icssl.bench.spec import Scores
 from icssl.bench.store import Store, key_of
 from icssl.tables.pieces import Piece, are_labels, pieces_of
 from icssl.tables.targets import read_targets
-from test_experiments import FEW, FIRST, SPHERE, specs, without_time
-from test_reproduce import TOY
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pa = pytest.importorskip("pyarrow")
@@ -59,15 +57,8 @@ def cluster():
     ray.shutdown()
 
 
-def run(*arguments):
-    # So wide that no path of a temporary folder is broken in two.
-    wide = {"COLUMNS": "400", "TERMINAL_WIDTH": "400"}
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=wide)
-
-
-def text_of(result):
-    """The output without boxes and line breaks."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+# So wide that no path of a temporary folder is broken in two.
+run = partial(run_command, wide=True)
 
 
 @contextmanager
@@ -252,7 +243,7 @@ def kill_training():
 
 
 def test_rows_are_those_of_one_process_though_workers_are_killed(cluster, store, tmp_path):
-    own = [*specs(), Scores("orig_icl", SPHERE, 5, (LONG,), **FEW)]
+    own = [*toy_specs(), Scores("orig_icl", SPHERE, 5, (LONG,), **FEW)]
     alone = Store(tmp_path / "alone.jsonl")
     run_missing(own, alone)
     notes = Notes(tmp_path / "notes", "wait")
@@ -345,7 +336,7 @@ def test_nothing_is_begun_too_late(store, tmp_path):
 
 
 def test_cli_reproduces_on_a_cluster(cluster, tmp_path, monkeypatch):
-    monkeypatch.setitem(PROFILES, "quick", TOY)
+    monkeypatch.setitem(PROFILES, "quick", TOY_PROFILE)
     where = ["--engine", "ray", "--no-draw", "-o", tmp_path / "out"]
     result = run("reproduce", "ablation", *where)
     assert result.exit_code == 0, result.output
@@ -357,7 +348,7 @@ def test_cli_reproduces_on_a_cluster(cluster, tmp_path, monkeypatch):
 def test_cli_names_what_failed(cluster, tmp_path, monkeypatch):
     known = [Notes(tmp_path / "good"), Notes(tmp_path / "fail", "fail")]
     monkeypatch.setattr(
-        "icssl.bench.paper.registry.all_specs", lambda names, profile: known
+        "icssl.bench.paper.catalogue.all_specs", lambda names, profile: known
     )
     where = ["--engine", "ray", "--no-draw", "-o", tmp_path / "out"]
     result = run("reproduce", "params", *where)

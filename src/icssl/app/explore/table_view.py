@@ -6,8 +6,8 @@ from dash import html
 
 from icssl._util.errors import check_choice
 from icssl.app.explore import figures
+from icssl.app.explore.clouds import DRAWING_NOTE, plane_coordinates
 from icssl.app.explore.layout import table
-from icssl.app.explore.play import DRAWN, drawable
 from icssl.app.explore.state import State
 from icssl.app.explore.uploads import Upload, Uploads, label_upload
 from icssl.app.labelling import CLASS_HEADER, Labelling, class_rows, summary_lines
@@ -48,7 +48,7 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
 def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
     check_choice("column of labels", state.target, upload.columns)
     labelling, warned = label_upload(upload, state.target, state.marks)
-    points = drawable(labelling.embedding)
+    points = plane_coordinates(labelling.embedding)
     names = [str(name) for name in labelling.classes]
     row = min(state.row, len(points) - 1)
     figure = figures.cloud_figure(
@@ -66,7 +66,7 @@ def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
         "cloud": figure,
         "note": [
             *(html.P(line) for line in lines),
-            html.P(DRAWN.capitalize(), className="small"),
+            html.P(DRAWING_NOTE.capitalize(), className="small"),
         ],
         "tables": [
             table(CLASS_HEADER, class_rows(labelling), "Classes"),

@@ -21,7 +21,7 @@ import numpy as np
 from numpy import ndarray
 
 from icssl._util.errors import printable
-from icssl.app.explore.sources import remembered
+from icssl.app.explore.clouds import cache_last
 from icssl.app.labelling import Labelling, label_rows
 from icssl.tables.cells import exact_number, is_missing
 from icssl.tables.columns import MOST_CATEGORIES
@@ -198,7 +198,7 @@ def label_upload(
     return _label_upload(upload, target, tuple(marks))
 
 
-@remembered(_REMEMBERED)
+@cache_last(_REMEMBERED)
 def _label_upload(
     upload: Upload, target: str, marks: tuple[tuple[int, str], ...]
 ) -> tuple[Labelling, tuple[str, ...]]:

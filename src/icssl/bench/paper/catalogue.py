@@ -5,15 +5,15 @@ from pathlib import Path
 
 from icssl.bench.paper import (
     ablation,
-    alignment,
     curves,
     depth,
     id_ood,
     illustrations,
     image_transfer,
     imagenet,
-    mechanism,
+    learned_stages,
     params,
+    sample_efficiency,
 )
 from icssl.bench.paper.artefact import Artefact, Profile, Rows
 from icssl.bench.render import Item, write_page
@@ -33,20 +33,21 @@ ARTEFACTS: dict[str, Artefact] = {
         depth.ARTEFACT,
         image_transfer.ARTEFACT,
         imagenet.ARTEFACT,
-        alignment.ARTEFACT,
-        mechanism.ARTEFACT,
+        imagenet.ALIGNMENT,
+        sample_efficiency.ARTEFACT,
+        learned_stages.ARTEFACT,
     )
 }
 
 
 def all_specs(names: Iterable[str], profile: Profile) -> list[Spec]:
-    """What these artefacts need, each spec once."""
+    """Return what these artefacts need, each spec once."""
     specs = [s for name in names for s in ARTEFACTS[name].specs(profile).values()]
     return list({spec.key: spec for spec in specs}.values())
 
 
 def rows_of(artefact: Artefact, profile: Profile, store: Store) -> Rows:
-    """The rows that are there, by cell."""
+    """Return the stored rows of an artefact, by cell."""
     return {
         cell: store[spec.key]
         for cell, spec in artefact.specs(profile).items()
@@ -62,7 +63,6 @@ def render(name: str, profile: Profile, store: Store, folder: Path) -> list[Item
     items = artefact.draw(profile, rows, folder)
     text = [f"**The paper:** {artefact.says}"]
     if specs:
-        made = f"{len(rows)} of {len(specs)} rows are there."
-        text.append(f"{profile.note} {made}")
+        text.append(f"{profile.note} {len(rows)} of {len(specs)} rows are there.")
     write_page(artefact.title, "\n\n".join(text), items, folder / f"{name}.md")
     return items
