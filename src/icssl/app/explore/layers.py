@@ -29,7 +29,7 @@ from icssl.episodes.episode import Episode
 from icssl.episodes.ground_truth import ground_truth
 from icssl.evaluation.representations import principal_angles
 from icssl.model.build import load_model
-from icssl.model.inputs import neighbour_scaled
+from icssl.model.inputs import scale_by_neighbours
 from icssl.model.model_config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 
@@ -202,7 +202,7 @@ def _angles(
     r = [value for name, value in trace.items() if name.endswith(".R")][-1][0].double()
     bottom = torch.linalg.eigh(r @ r.mT).eigenvectors[:, :_EIGENVECTORS]
     neighbours = min(6, x.shape[1] - 1)
-    truth = ground_truth(neighbour_scaled(x), _EIGENVECTORS, neighbours, _ALPHA)[1][0]
+    truth = ground_truth(scale_by_neighbours(x), _EIGENVECTORS, neighbours, _ALPHA)[1][0]
     to_truth, to_operator = (
         principal_angles(features, reference.expand_as(features))[:, 0].numpy()
         for reference in (truth, bottom)
