@@ -16,7 +16,7 @@ from icssl.episodes.episode import Episode
 from icssl.episodes.stream import EpisodeStream
 from icssl.model.build import AnyModel
 from icssl.training.config import TrainConfig
-from icssl.training.group import SHARED, Group, stacked
+from icssl.training.group import SHARED, Group, stack_episodes
 from icssl.training.loop import NonFiniteLossError, train
 
 AT_ONCE = {"cpu": 1, "cuda": 48}  # models; more do not train faster
@@ -192,4 +192,4 @@ def _held_out_episodes(configs: Sequence[TrainConfig], device: str) -> Episode:
             for source in data.sources
         ]
         drawn.append(Episode.concat(each))
-    return stacked(drawn)
+    return stack_episodes(drawn)
