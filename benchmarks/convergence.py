@@ -40,7 +40,7 @@ def principal_angle(f, reference):
 def converge(x, sigma, iterations):
     """Return angles after some iterations, and those that the spectral gap predicts."""
     x = torch.as_tensor(x)[None]
-    operator = LaplacianTransformer.lemma1(sigma)(x).formed()
+    operator = LaplacianTransformer.lemma1(sigma)(x).form()
     r = operator.dense()
     values, vectors = torch.linalg.eigh(r @ r.mT)
     bottom = vectors[..., :K]

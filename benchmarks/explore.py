@@ -19,11 +19,16 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from icssl.app.explore import views
-from icssl.app.explore.app import listen, server_on, use_one_thread
-from icssl.app.explore.events import after_click, cloud_of
-from icssl.app.explore.play import ALL_VIEWS_ROWS
-from icssl.app.explore.state import State, to_link, with_one_label_a_class
+from icssl.app.explore import page_views
+from icssl.app.explore.app import listen, server_on
+from icssl.app.explore.clouds import ALL_VIEWS_ROWS, limit_to_one_thread
+from icssl.app.explore.state import (
+    State,
+    after_click,
+    cloud_of,
+    to_link,
+    with_one_label_per_class,
+)
 
 # When plotly has been clicked, and when it has drawn what the click led to.
 _WATCH = """
@@ -43,7 +48,7 @@ for (const t of plot.data) { const i = t.customdata.indexOf(arguments[0]);
 
 def start(points, seed):
     """Return the state of two moons with one label each."""
-    return with_one_label_a_class(replace(State(), n=points, seed=seed, labels=()))
+    return with_one_label_per_class(replace(State(), n=points, seed=seed, labels=()))
 
 
 def others(state, clicks):
@@ -55,11 +60,11 @@ def others(state, clicks):
 def on_the_server(points, clicks):
     """Return the milliseconds of each click."""
     state, found = start(points, 0), []
-    views.play(state)
+    page_views.play(state)
     for point in others(state, clicks):
         begin = time.perf_counter()
         state = after_click(state, "play_cloud", {"points": [{"customdata": point}]})
-        shown = {"frame": views.frame(state), "play": views.play(state)}
+        shown = {"frame": page_views.frame(state), "play": page_views.play(state)}
         json.dumps(shown, default=lambda part: part.to_plotly_json())
         found.append(1000 * (time.perf_counter() - begin))
     return found
@@ -115,7 +120,7 @@ def in_the_browser(browser, address, points, clicks):
 
 def measure(sizes, clicks):
     """Return one row per number of points."""
-    use_one_thread()  # as the command does
+    limit_to_one_thread()  # as the command does
     waiting = listen("127.0.0.1", 8450)
     address = f"http://127.0.0.1:{waiting.getsockname()[1]}/"
     server = server_on(waiting, "127.0.0.1")

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from icssl._util.files import write_tensors
-from icssl.episodes.images import KIND, LATENT, FashionDecoder
+from icssl.episodes.images import KIND, LATENT, WIDTH, FashionDecoder
 
 EPOCHS, BATCH, LEARNING_RATE, SEED = 150, 512, 2e-3, 0
 # More than one: samples of the prior then fall where images were encoded.
@@ -132,7 +132,7 @@ def main():
         name: value.half().cpu().contiguous()
         for name, value in decoder.state_dict().items()
     }
-    header = {"latent": LATENT, "width": decoder.width}
+    header = {"latent": LATENT, "width": WIDTH}
     write_tensors(options.output, half, KIND, header)
     draw_samples(decoder, images, options.output.with_suffix(".png"), device)
     print(f"{options.output}: {options.output.stat().st_size / 1e6:.2f} MB")
