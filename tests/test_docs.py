@@ -12,6 +12,7 @@ import re
 import runpy
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,9 @@ def conf():
 
 
 def python_blocks(path):
-    return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+    """Return the blocks of Python, also those that are part of a list."""
+    blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+    return [textwrap.dedent(block.rstrip(" ")) for block in blocks]
 
 
 def run_blocks(path):
