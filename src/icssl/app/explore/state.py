@@ -167,7 +167,7 @@ def to_link(state: State) -> str:
     start, pairs = State(), []
     for field in fields(State):
         value = getattr(state, field.name)
-        needed = field.name == "labels" and cloud_settings(state) != cloud_settings(start)
+        needed = field.name == "labels" and _cloud_settings(state) != _cloud_settings(start)
         if needed or value != getattr(start, field.name):
             pairs.append((field.name, _link_text(value)))
     return f"?{urlencode(pairs, safe=':,')}" if pairs else ""
@@ -203,14 +203,14 @@ def from_link(search: str | None) -> tuple[State, str]:
     return state, message if wrong else ""
 
 
-def cloud_settings(state: State) -> tuple[str, int, float, int]:
+def _cloud_settings(state: State) -> tuple[str, int, float, int]:
     """Return the settings that decide which cloud is drawn."""
     return state.source, state.n, state.noise, state.seed
 
 
 def with_one_label_per_class(state: State) -> State:
     """Return the state with one point per class labelled, and all classes to give."""
-    cloud = draw_cloud(*cloud_settings(state))
+    cloud = draw_cloud(*_cloud_settings(state))
     classes = max(2, len(cloud.classes))
     return replace(state, labels=one_label_per_class(cloud), classes=classes)
 
@@ -299,7 +299,7 @@ _CLOUD_SETTINGS = ("source", "n", "noise", "seed")
 
 def cloud_of(state: State) -> Cloud:
     """Return the cloud that a state shows."""
-    return draw_cloud(*cloud_settings(state))
+    return draw_cloud(*_cloud_settings(state))
 
 
 def after_setting(state: State, name: str, value: Any) -> State:
