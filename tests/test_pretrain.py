@@ -10,11 +10,9 @@ import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from typer.testing import CliRunner
 
-from helpers import F64
+from helpers import F64, run_command, text_of
 from icssl import ICSSLClassifier
-from icssl.app.cli import app
 from icssl.classifier.kernels import DIFFUSED, KERNELS
 from icssl.classifier.model import ContextConfig, ContextModel, features_of_tables
 from icssl.classifier.pretraining import train as pretrain_file
@@ -300,8 +298,7 @@ def test_calibration_forgets_the_one_before():
 # The command
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["pretrain", *arguments])
+run = partial(run_command, "pretrain")
 
 
 @pytest.fixture
@@ -350,4 +347,4 @@ def test_what_the_command_refuses(tmp_path, small_recipe):
     assert run(*options, "-o", str(tmp_path / "a")).exit_code == 0
     result = run(*options, "-o", str(tmp_path / "a"), "--seed", "1")
     assert result.exit_code == 2
-    assert "another run" in " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+    assert "another run" in text_of(result)

@@ -7,59 +7,64 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from icssl.app.cli.common import (
     Address,
     Console,
     Engine,
     GPUsPerTask,
-    Log,
     check_file,
     check_folder,
     file_errors,
+    show_progress,
     user_errors,
 )
 
-_PROFILE = typer.Option(
-    help="quick takes minutes on two cores; full has the paper's sizes."
-)
-_OUTPUT = typer.Option(
-    "--output",
-    "-o",
-    help="The folder for rows, tables and figures.",
-    show_default="results/PROFILE",
-)
+_Profile = Annotated[
+    str,
+    typer.Option(help="quick takes minutes on two cores; full has the paper's sizes."),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The folder for rows, tables and figures.",
+        show_default="results/PROFILE",
+    ),
+]
+_Artefact = Annotated[
+    str,
+    typer.Argument(
+        help="The table or figure to make (`icssl reproduce list` names them), or all."
+    ),
+]
+_Device = Annotated[str, typer.Option(help="The device that models use: cpu or cuda.")]
+_Minutes = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Start no further run after this many minutes; the same command goes on.",
+    ),
+]
+_Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Processes that run classical methods beside the models; with 0, they run "
+        "afterwards in this process.",
+        show_default="all cores but two with a GPU, otherwise 0",
+    ),
+]
 
 
 def reproduce(
-    artefact: Annotated[
-        str,
-        typer.Argument(
-            help="The table or figure to make (`icssl reproduce list` names them), or all."
-        ),
-    ],
-    profile: Annotated[str, _PROFILE] = "quick",
-    output: Annotated[Path | None, _OUTPUT] = None,
-    device: Annotated[
-        str, typer.Option(help="The device that models use: cpu or cuda.")
-    ] = "cpu",
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="Start no further run after this many minutes; the same command goes on.",
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Processes that run classical methods beside the models; with 0, they "
-            "run afterwards in this process.",
-            show_default="all cores but two with a GPU, otherwise 0",
-        ),
-    ] = None,
+    artefact: _Artefact,
+    profile: _Profile = "quick",
+    output: _Output = None,
+    device: _Device = "cpu",
+    minutes: _Minutes = None,
+    workers: _Workers = None,
     engine: Engine = "local",
     address: Address = None,
     gpus_per_task: GPUsPerTask = None,
@@ -150,8 +155,8 @@ def _runner(
 
 
 def report(
-    profile: Annotated[str, _PROFILE] = "quick",
-    output: Annotated[Path | None, _OUTPUT] = None,
+    profile: _Profile = "quick",
+    output: _Output = None,
     claims: Annotated[
         Path | None, typer.Option(help="Another file for the page of claims.")
     ] = None,
@@ -187,36 +192,21 @@ def _run(console: Console, run: Callable[..., int]) -> list[str]:
     """Run what is missing under a progress bar; return one line per spec that failed."""
     from icssl.bench.ray_runner import FailedSpecsError
 
-    columns = (
-        MofNCompleteColumn(),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("...", total=None, left="")
-        log = Log(console)
+    interrupted = "Interrupted: rows so far are stored. The same command goes on."
+    with show_progress(console, interrupted=interrupted) as show:
 
         def on_progress(progress: Any) -> None:
-            left = progress.seconds_left
-            text = "" if left is None else f"{left / 60:.0f} min left"
-            log(f"{progress.done}/{progress.total} {text} {progress.doing}")
-            bar.update(
-                task,
-                completed=progress.done,
-                total=progress.total,
-                description=progress.doing,
-                left=text,
+            show(
+                progress.done,
+                progress.total,
+                progress.doing,
+                seconds_left=progress.seconds_left,
             )
 
         try:
             run(report=on_progress)
         except FailedSpecsError as error:
             return str(error).splitlines()
-        except KeyboardInterrupt:
-            bar.stop()
-            console.print("Interrupted: rows so far are stored. The same command goes on.")
-            raise typer.Exit(130) from None
     return []
 
 
