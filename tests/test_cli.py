@@ -21,7 +21,7 @@ from icssl.app.cli.common import user_errors
 from icssl.app.demo import CLOUDS, METHODS, run_demo
 from icssl.episodes.stream import load_episodes
 from icssl.model.build import load_model
-from icssl.tables.features import read_features
+from icssl.tables.reader import read_features
 from icssl.training.config import PRESETS, load_config
 
 
@@ -191,7 +191,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
     tmp_path, monkeypatch, arguments
 ):
     """Not by its permissions, since root may write everywhere."""
-    for work in ("evaluation.evaluate.evaluate", "training.loop.train"):
+    for work in ("evaluation.scoring.evaluate", "training.loop.train"):
         monkeypatch.setattr(f"icssl.{work}", pytest.fail)
     for work in ("catalogue.render", "report.write_report"):
         monkeypatch.setattr(f"icssl.bench.paper.{work}", pytest.fail)

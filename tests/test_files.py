@@ -430,7 +430,7 @@ import resource, signal, sys
 from icssl._util import files
 from icssl.app.cli import app
 
-locked_file, made = files._locked_file, []
+locked_file, made = files._make_locked_file, []
 
 def fill_the_disk(path):
     found = locked_file(path)
@@ -440,7 +440,7 @@ def fill_the_disk(path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
     return found
 
-files._locked_file = fill_the_disk
+files._make_locked_file = fill_the_disk
 app(sys.argv[2:])
 """
 

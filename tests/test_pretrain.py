@@ -16,7 +16,7 @@ from icssl import ICSSLClassifier
 from icssl.classifier.kernels import DIFFUSED, KERNELS
 from icssl.classifier.model import ContextConfig, ContextModel, features_of_tables
 from icssl.classifier.pretraining import train as pretrain_file
-from icssl.classifier.pretraining.synthetic_tables import TaskSpec
+from icssl.classifier.pretraining.synthetic_tables import TaskSpec, scale_like_encoder
 from icssl.classifier.pretraining.train import (
     PretrainConfig,
     calibrate,
@@ -24,7 +24,6 @@ from icssl.classifier.pretraining.train import (
     features_of_task,
     loss_of,
     pretrain,
-    scale_like_encoder,
 )
 from icssl.classifier.views import VIEWS
 from icssl.classifier.weights import RELEASED, load_context_model

@@ -444,7 +444,7 @@ def test_b1_two_commands_into_one_folder_with_a_torn_line(tmp_path, names):
         (["report"], "runs.jsonl"),
         (["reproduce", "depth"], "rows.jsonl"),
         (["bench", "scale", "--sizes", "100"], "rows.jsonl"),
-        (["bench", "real"], "rows.jsonl"),
+        (["bench", "real", "--methods", "icssl"], "rows.jsonl"),
     ],
 )
 def test_b4_edited_rows_are_one_sentence_and_no_traceback(tmp_path, command, file):

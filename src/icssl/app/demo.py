@@ -132,7 +132,8 @@ def _constructed_model(
         k=2, iterations=iterations, sigma=sigma, steps=20, step_size=3.0
     )
     model = ICSSLTransformer(config)
-    episode = Episode(*(torch.from_numpy(array) for array in (x, y, labelled)))
+    points, classes, is_labelled = (torch.from_numpy(a) for a in (x, y, labelled))
+    episode = Episode(points, classes, is_labelled)
     features = model.features(episode)
     logits = model.head(features, episode.y, episode.labelled)
     return logits.argmax(dim=-1).numpy(), features.numpy()

@@ -26,7 +26,7 @@ from icssl.episodes.episode import Episode
 from icssl.episodes.stream import EpisodeStream
 from icssl.model.build import AnyModel
 from icssl.training.config import TrainConfig
-from icssl.training.group import Group, stacked
+from icssl.training.group import Group, stack_episodes
 from icssl.training.loop import NonFiniteLossError, train
 
 Row = dict[str, Any]
@@ -347,7 +347,7 @@ def _held_out_episodes(configs: Sequence[TrainConfig], device: str) -> Episode:
             for source in data.sources
         ]
         drawn.append(Episode.concat(each))
-    return stacked(drawn)
+    return stack_episodes(drawn)
 
 
 def row_of(spec: Spec, trained: Sequence[Training], device: str) -> Row:

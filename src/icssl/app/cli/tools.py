@@ -135,7 +135,7 @@ def explore(
         typer.Option("--browser/--no-browser", help="Open the page in your browser."),
     ] = True,
 ) -> None:
-    r"""Play with the model in the browser, look inside it, and label a table of your own.
+    r"""Play with the model in the browser, look inside it, and label your own table.
 
     The page runs on this machine and sends nothing to any other. Click points to label
     them and see what is predicted, beside other methods; walk through the layers of the

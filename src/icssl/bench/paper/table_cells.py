@@ -17,7 +17,7 @@ from icssl.bench.paper.artefact import (
 )
 from icssl.bench.spec import Scores, accuracies_of
 from icssl.episodes.data_config import DataConfig
-from icssl.evaluation.metrics import Comparison, paired
+from icssl.evaluation.metrics import Comparison, compare_paired
 from icssl.evaluation.predictors import METHODS
 from icssl.methods import BASELINES
 from icssl.training.config import TrainConfig, config_from
@@ -213,7 +213,7 @@ def compare_cells(rows: Rows, cell: Cell, other: Cell) -> Comparison | None:
     """Compare two rows on the same episodes; None where either is missing."""
     if cell not in rows or other not in rows:
         return None
-    return paired(accuracies_of(rows[cell]), accuracies_of(rows[other]))
+    return compare_paired(accuracies_of(rows[cell]), accuracies_of(rows[other]))
 
 
 def against_svc(rows: Rows, cells: Iterable[Cell]) -> str:
