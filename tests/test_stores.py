@@ -20,8 +20,14 @@ from icssl.bench import runner
 from icssl.bench.batches import families_of
 from icssl.bench.paper.catalogue import ARTEFACTS
 from icssl.bench.runner import run_missing
-from icssl.bench.runs import read_runs, record_run, runs_file
-from icssl.bench.store import SharedQueue, Store, key_of
+from icssl.bench.store import (
+    SharedQueue,
+    Store,
+    key_of,
+    read_runs,
+    record_run,
+    runs_file,
+)
 from icssl.training.config import TrainConfig
 
 SPAWN = get_context("spawn")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from icssl.app.cli.bench import run_below_bar
 from icssl.app.cli.common import (
     Address,
     Console,
@@ -16,7 +17,6 @@ from icssl.app.cli.common import (
     check_file,
     check_folder,
     file_errors,
-    show_progress,
     user_errors,
 )
 
@@ -106,7 +106,7 @@ def reproduce(
         with console.status("..."):
             specs = all_specs(names, PROFILES[profile])
         with file_errors():
-            failures = _run(console, partial(run, specs, store))
+            failures = run_below_bar(console, partial(run, specs, store))
     missing = sum(spec.key not in store for spec in specs)
     stored = f"{len(specs) - missing} of {len(specs)} are there."
     console.print(f"{store.added} rows added, {stored}")
@@ -186,28 +186,6 @@ def report(
         pages = write_report(PROFILES[profile], Store(rows), folder, claims)
     for page in pages:
         console.print(f"{page}", markup=False)
-
-
-def _run(console: Console, run: Callable[..., int]) -> list[str]:
-    """Run what is missing under a progress bar; return one line per spec that failed."""
-    from icssl.bench.ray_runner import FailedSpecsError
-
-    interrupted = "Interrupted: rows so far are stored. The same command goes on."
-    with show_progress(console, interrupted=interrupted) as show:
-
-        def on_progress(progress: Any) -> None:
-            show(
-                progress.done,
-                progress.total,
-                progress.doing,
-                seconds_left=progress.seconds_left,
-            )
-
-        try:
-            run(report=on_progress)
-        except FailedSpecsError as error:
-            return str(error).splitlines()
-    return []
 
 
 def _draw(
