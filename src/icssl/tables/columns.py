@@ -152,8 +152,8 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         numbers = self._numbers(plain, j)
         if numbers is None:
             raise ValueError(
-                f"column {self._name(j)} held numbers when it was fitted, and now a cell "
-                "that is none."
+                f"column {self._name(j)} held numbers when it was fitted, and now has a "
+                "cell that is no number."
             )
         return numbers
 
@@ -264,7 +264,7 @@ def _columns(table: Any) -> Sequence[ndarray | _Labels]:
 
 
 def _stack(columns: Sequence[Any], table: Any) -> Float[ndarray, "d n"]:
-    """Return columns one below the other; without any, an empty array as long as they."""
+    """Return columns one below the other; without columns, an empty array of this width."""
     return np.stack(columns) if columns else np.empty((0, table.shape[0]))
 
 

@@ -20,7 +20,7 @@ from icssl.tables.table_file import FileTable, ReadOptions, Source
 
 @dataclass(frozen=True)
 class TableFormat:
-    """How files with one suffix are read and written.
+    """The reader and the writer of files with one suffix.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def read_file(
     source : Source
         The file.
     options : ReadOptions, optional
-        How it is asked for.
+        How to read it.
     allowed : iterable of str, optional
         Suffixes to take; by default all.
     """

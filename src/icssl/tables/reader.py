@@ -25,7 +25,7 @@ from icssl.tables.formats import (
 from icssl.tables.table_file import FileTable, ReadOptions, Source, check_names
 
 LABEL_NAMES = ("label", "target", "class", "y")
-"""Names of columns that are taken for labels where nobody says which column it is."""
+"""Names of columns that are taken for labels unless a person names the column."""
 
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 _SIDE = 32  # pixels of an image that is read as features
@@ -33,7 +33,7 @@ _SIDE = 32  # pixels of an image that is read as features
 
 @dataclass(frozen=True, eq=False)
 class LabelTable:
-    """A table of which some rows have a label.
+    """A table in which some rows have a label.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class LabelTable:
 def read_table(
     source: Path | Source, target: str, *, drop: Sequence[str] = (), separator: str = ","
 ) -> LabelTable:
-    """Read a table of which some rows have a label.
+    """Read a table in which some rows have a label.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ class _FeatureTable:
 
 @lru_cache(maxsize=8)
 def read_features(path: Path, label: str | None = None) -> _FeatureTable:
-    """Read features of which every row has a class.
+    """Read features and the class of every row.
 
     Parameters
     ----------
