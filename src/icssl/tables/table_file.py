@@ -193,6 +193,7 @@ def check_names(
     hint : str
         End of the message that a name is missing.
     """
+    # Counted once: searching the list for each of 100,000 names would take minutes.
     counts = Counter(names)
     for name, count in counts.items():
         if count > 1:
