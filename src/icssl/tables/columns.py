@@ -203,7 +203,7 @@ class ColumnScale:
         rest = np.where(missing, median, unit) - median
         mean = rest.mean(axis=1, keepdims=True)
         sd = rest.std(axis=1, keepdims=True)
-        # Rounding can leave a deviation above zero in a column whose cells are all equal.
+        # There is nothing to divide by: infinity makes zeros of it, also in new rows.
         constant = rest.min(axis=1) == rest.max(axis=1)
         sd[constant] = np.inf
         return cls(exponent, median, mean, sd)
