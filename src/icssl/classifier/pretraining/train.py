@@ -245,6 +245,7 @@ def _step(
     loss = loss.detach()
     gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
     processes.add_up([loss, *gradients])
+    # Every process has the sum of all gradients now, and so makes the same step.
     norm = nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
     if bool(norm.isfinite()):
         state.optimiser.step()
@@ -263,6 +264,7 @@ def draw_task(config: PretrainConfig, stream: str, step: int, device: str) -> Ta
 
 def features_of_task(task: Task, config: PretrainConfig, step: int) -> ContextFeatures:
     """Return what the model sees of the contexts, in the input mode of this step."""
+    # The name of the stream decides the draws: it stays as it was when they were made.
     generator = generator_for(config.seed, "sights", step)
     names, shares = zip(*_INPUT_MODES, strict=True)
     chosen = torch.multinomial(torch.tensor(shares), 1, generator=generator)
