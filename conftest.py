@@ -14,7 +14,7 @@ NEEDS = {
         "app/explore/app",
         "app/explore/layout",
         "app/explore/table_view",
-        "app/explore/views",
+        "app/explore/page_views",
     ],
     "pandas": ["bench/real/pages"],
 }

@@ -1,9 +1,9 @@
-"""Dense against matrix-free RBF attention: time and peak memory as n grows.
+"""Compare dense and matrix-free RBF attention: time and peak memory as n grows.
 
-P G and P^T G with 6 coordinates and 8 value columns in float32, each size in a process of
-its own, so that its peak memory is its own. Draws docs/figures/attention-cpu.png (or
--cuda.png), writes results/benchmark-attention-cpu.json and ends in the same JSON as one
-line. About five minutes on two cores.
+The products P G and P^T G have 6 coordinates and 8 value columns in float32. Each size runs
+in its own process, so that its peak memory can be measured. Draws
+docs/figures/attention-cpu.png (or -cuda.png), writes results/benchmark-attention-cpu.json
+and prints the same JSON as its last line. About five minutes on two cores.
 
     python benchmarks/attention.py [--device cuda] [--sizes 1000,10000] [--root FOLDER]
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from icssl.bench.scale.run import apart
+from icssl.bench.pool import run_in_subprocess
 from icssl.model.attention import attention, attention_transposed
 
 D, V, REPEATS = 6, 8, 3
@@ -28,14 +28,14 @@ FUNCTIONS = {"P G": attention, "P^T G": attention_transposed}
 
 
 def peak_bytes(device):
-    """Most memory held so far: of the process, or of the GPU's allocator."""
+    """Return the peak memory so far, of the process or of the GPU's allocator."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def measure(device, backend, function, n):
-    """Median seconds of a pass, and how much memory it added at its peak."""
+    """Return the median seconds of a pass, and the memory that it added at its peak."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1, n, D, generator=generator).to(device)
     value = torch.randn(1, n, V, generator=generator).to(device)
@@ -61,7 +61,7 @@ def measure(device, backend, function, n):
 
 
 def draw(rows, device, path):
-    """Time and memory against n, one line a backend and function."""
+    """Draw time and memory against n, one line per backend and function."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, quantity in zip(figure.subplots(1, 2), ("seconds", "megabytes"), strict=True):
         for backend, colour in (("dense", "#d55e00"), ("matrix_free", "#0072b2")):
@@ -84,7 +84,7 @@ def draw(rows, device, path):
 
 
 def main():
-    """Measure every size, draw, print."""
+    """Measure every size, draw the figure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
@@ -100,7 +100,7 @@ def main():
     ]
     rows = []
     for case in cases:
-        rows.append(apart(measure, *case))
+        rows.append(run_in_subprocess(measure, *case))
         row = rows[-1]
         print(
             f"{row['backend']:>12} {row['function']:>6} n = {row['n']:>7,}"

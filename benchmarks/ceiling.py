@@ -1,7 +1,7 @@
-"""The Bayes ceiling of every manifold: the best accuracy that the labels allow.
+"""Measure the Bayes ceiling of every manifold: the best accuracy that the labels allow.
 
 600 episodes of 100 points under the median rule for each number of labels. Writes
-results/benchmark-ceiling.json and ends in the same JSON as one line. A few seconds.
+results/benchmark-ceiling.json and prints the same JSON as its last line. A few seconds.
 
     python benchmarks/ceiling.py [--episodes 600] [--root FOLDER]
 """
@@ -19,7 +19,7 @@ SOURCES = ("cylinder", "torus", "sphere", "cone", "product")  # the roll's is on
 
 
 def ceiling(source, labels, episodes):
-    """Accuracy on the unlabelled points."""
+    """Return the accuracy of the ceiling on the unlabelled points."""
     spec = ManifoldSpec(source, labels=labels, distances=True)
     episode = spec.draw(episodes, generator=generator_for(0, "ceiling", labels))
     right = bayes_ceiling(episode).argmax(dim=-1) == episode.y
@@ -27,7 +27,7 @@ def ceiling(source, labels, episodes):
 
 
 def main():
-    """Measure, print."""
+    """Measure all manifolds and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--episodes", type=int, default=600)
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])

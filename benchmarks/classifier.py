@@ -1,9 +1,10 @@
-"""What the released weights must be able to do, and how long a fit takes.
+"""Check what the released weights must be able to do, and how long a fit takes.
 
-Accuracy on unlabelled rows where the answer is known: blobs, two moons from one label a
-class, linear classes beside logistic regression, digits. Then the time of a fit of
-1,000 rows and 20 columns beside label spreading, and of the import. Writes
-results/benchmark-classifier.json and ends in the same JSON as one line. A minute or two.
+Measures the accuracy on unlabelled rows where the answer is known: blobs, two moons from
+one label per class, linear classes compared with logistic regression, digits. Then measures
+the time of a fit of 1,000 rows and 20 columns, compared with label spreading, and of the
+import. Writes results/benchmark-classifier.json and prints the same JSON as its last line.
+Takes a minute or two.
 
     python benchmarks/classifier.py [--draws 10] [--repeats 5] [--root FOLDER]
 """
@@ -27,7 +28,7 @@ from icssl.classifier.weights import weights_id
 
 
 def few_labels(truth, per_class, rng):
-    """All but so many of each class hidden."""
+    """Return labels in which all but ``per_class`` rows of each class are hidden."""
     y = np.full(len(truth), -1)
     for c in np.unique(truth):
         y[rng.choice(np.flatnonzero(truth == c), per_class, replace=False)] = c
@@ -35,30 +36,30 @@ def few_labels(truth, per_class, rng):
 
 
 def score(predicted, truth, y):
-    """Accuracy on the rows without a label."""
+    """Return the accuracy on the rows without a label."""
     return float((predicted == truth)[y == -1].mean())
 
 
 def ours(x, truth, per_class, rng):
-    """Accuracy of the classifier."""
+    """Return the accuracy of the classifier."""
     y = few_labels(truth, per_class, rng)
     return score(ICSSLClassifier().fit(x, y).transduction_, truth, y)
 
 
 def blobs(rng, seed):
-    """Five clusters, one label each."""
+    """Measure five clusters with one label each."""
     x, truth = make_blobs(300, 5, centers=5, cluster_std=0.5, random_state=seed)
     return {"ours": ours(x, truth, 1, rng)}
 
 
 def moons(rng, seed):
-    """Two moons, one label each."""
+    """Measure two moons with one label each."""
     x, truth = make_moons(300, noise=0.06, random_state=seed)
     return {"ours": ours(x, truth, 1, rng)}
 
 
 def linear(rng, seed):
-    """Classes by the sign of a linear score of correlated columns, ten labels each."""
+    """Measure classes by the sign of a linear score, with ten labels each."""
     x = rng.normal(size=(300, 8)) @ rng.normal(size=(8, 8))
     truth = (x @ rng.normal(size=8) > 0).astype(int)
     y = few_labels(truth, 10, rng)
@@ -69,7 +70,7 @@ def linear(rng, seed):
 
 
 def digits(per_class):
-    """A thousand digits."""
+    """Measure a thousand digits."""
 
     def measure(rng, seed):
         x, truth = load_digits(return_X_y=True)
@@ -84,7 +85,7 @@ TASKS |= {f"digits, {m} a class": digits(m) for m in (1, 2, 5)}
 
 
 def accuracies(draws):
-    """Means over draws."""
+    """Return the means over draws."""
     found = {}
     for name, measure in TASKS.items():
         each = [measure(np.random.default_rng(seed), seed) for seed in range(draws)]
@@ -97,7 +98,7 @@ def accuracies(draws):
 
 
 def seconds(repeats):
-    """Median time of a fit, ours and label spreading's in turns."""
+    """Return the median time of a fit, ours and label spreading's in turns."""
     x, truth = make_classification(1000, 20, n_informative=8, n_classes=3, random_state=0)
     y = few_labels(truth, 10, np.random.default_rng(0))
     times = {"ours": [], "label spreading": []}
@@ -113,7 +114,7 @@ def seconds(repeats):
 
 
 def import_seconds(repeats):
-    """Of icssl's classifier, beyond torch and scikit-learn, in fresh processes."""
+    """Return the seconds that importing the classifier adds to torch and scikit-learn."""
     code = (
         "import torch, sklearn.semi_supervised, time; t = time.perf_counter(); "
         "from icssl import ICSSLClassifier; print(time.perf_counter() - t)"
@@ -127,10 +128,10 @@ def import_seconds(repeats):
 
 
 def main():
-    """Measure, print."""
+    """Measure everything and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--draws", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=5, help="of what is timed")
+    parser.add_argument("--repeats", type=int, default=5, help="Repeats per time.")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
     found = {

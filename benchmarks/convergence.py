@@ -1,10 +1,10 @@
-"""Lemma 2: how fast the constructed eigenmap reaches the bottom eigenvectors of R R^T.
+"""Measure how fast the eigenmap of Lemma 2 reaches the bottom eigenvectors of R R^T.
 
-Largest principal angle to the subspace that LAPACK's ``eigh`` finds, in float64, after
-each iteration: 1 to 64 on four separated blobs, log-spaced to 100,000 on the demo's Swiss
-roll. The dashed line is the rate that the spectrum allows, ((mu - l_5) / (mu - l_4))^t.
-Draws docs/figures/convergence.png, writes results/benchmark-convergence.json and ends in
-the same JSON as one line. About two minutes.
+Computes the largest principal angle to the subspace that LAPACK's ``eigh`` finds, in
+float64, after each iteration: 1 to 64 on four separated blobs, log-spaced to 100,000 on the
+demo's Swiss roll. The dashed line is the rate that the spectrum allows, ((mu - l_5) / (mu -
+l_4))^t. Draws docs/figures/convergence.png, writes results/benchmark-convergence.json and
+prints the same JSON as its last line. About two minutes.
 
     python benchmarks/convergence.py [--most 100000] [--root FOLDER]
 """
@@ -27,7 +27,7 @@ K = 4
 
 
 def principal_angle(f, reference):
-    """Largest angle between the span of f and that of the orthonormal reference."""
+    """Return the largest angle between the span of f and that of the reference."""
     q = torch.linalg.qr(f).Q
     return (
         torch.linalg.matrix_norm(q - reference @ (reference.mT @ q), ord=2)
@@ -38,9 +38,9 @@ def principal_angle(f, reference):
 
 @torch.no_grad()
 def converge(x, sigma, iterations):
-    """Angles after the given iterations, and those that the spectral gap predicts."""
+    """Return angles after some iterations, and those that the spectral gap predicts."""
     x = torch.as_tensor(x)[None]
-    operator = LaplacianTransformer.lemma1(sigma)(x).formed()
+    operator = LaplacianTransformer.lemma1(sigma)(x).form()
     r = operator.dense()
     values, vectors = torch.linalg.eigh(r @ r.mT)
     bottom = vectors[..., :K]
@@ -59,9 +59,9 @@ def converge(x, sigma, iterations):
 
 
 def main():
-    """Run both clouds, draw, print."""
+    """Run both clouds, draw the figure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--most", type=int, default=100_000, help="iterations on the roll")
+    parser.add_argument("--most", type=int, default=100_000, help="Iterations on the roll.")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
     rng = np.random.default_rng(0)

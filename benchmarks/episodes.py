@@ -1,9 +1,9 @@
-"""Episodes made per second: every source, with and without the ground truth.
+"""Measure how many episodes are made per second, from every source.
 
-Batches of 256 episodes of 100 points, as training draws them, on the CPU or on a GPU, where
-they are made and stay; and, for comparison, plain forward and backward passes of the full
-model on them. Writes results/benchmark-episodes-DEVICE.json and ends in the same JSON as
-one line. Under a minute.
+Draws batches of 256 episodes of 100 points, with and without the ground truth, as training
+does, on the CPU or on a GPU. For comparison it also measures plain forward and backward
+passes of the full model. Writes results/benchmark-episodes-DEVICE.json and prints the same
+JSON as its last line. Takes less than a minute.
 
     python benchmarks/episodes.py [--device cuda] [--seconds 1] [--root FOLDER]
 """
@@ -24,7 +24,7 @@ BATCH = 256
 
 
 def rate(spec, device, seconds):
-    """Episodes per second over at least ``seconds``, after a warm-up batch."""
+    """Return episodes per second over at least ``seconds``, after a warm-up batch."""
     stream = EpisodeStream(spec, batch=BATCH, device=device)
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     stream.at(0)
@@ -38,7 +38,7 @@ def rate(spec, device, seconds):
 
 
 def training_rate(device, seconds):
-    """Episodes per second of plain forward and backward passes of the model ``free``."""
+    """Return episodes per second of forward and backward passes of the model ``free``."""
     torch.manual_seed(0)
     model = ICSSLTransformer(ModelConfig.preset("free")).to(device)
     episode = EpisodeStream(ManifoldSpec(), batch=BATCH, device=device).at(0)
@@ -58,7 +58,7 @@ def training_rate(device, seconds):
 
 
 def main():
-    """Measure every source, print."""
+    """Measure every source and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--seconds", type=float, default=1.0)

@@ -1,10 +1,10 @@
-"""How long a click on the page of ``icssl explore`` waits for its answer.
+"""Measure how long a click on the page of ``icssl explore`` waits for its answer.
 
-A point of two moons is labelled on Play, again and again, each time another one. On the
-server: from the click's event to all that the page then shows, as the page gets it. In the
-browser, where Chromium and its driver are installed: from the click to the redrawn plot.
-Medians; prints a table, writes results/benchmark-explore.json and ends in the same JSON as
-one line. Under a minute.
+Labels one point of two moons after the other on Play. On the server, measures from the
+event of the click until everything is sent that the page then shows. In the browser, if
+Chromium and its driver are installed, measures from the click to the redrawn plot. Prints a
+table of medians, writes results/benchmark-explore.json and prints the same JSON as its last
+line. Takes less than a minute.
 
     python benchmarks/explore.py [--clicks 15] [--points 300 3000] [--root FOLDER]
 """
@@ -19,11 +19,16 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from icssl.app.explore import views
-from icssl.app.explore.app import listen, server_on, use_one_thread
-from icssl.app.explore.events import after_click, cloud_of
-from icssl.app.explore.play import ALL_VIEWS_ROWS
-from icssl.app.explore.state import State, to_link, with_one_label_a_class
+from icssl.app.explore import page_views
+from icssl.app.explore.app import listen, server_on
+from icssl.app.explore.clouds import ALL_VIEWS_ROWS, limit_to_one_thread
+from icssl.app.explore.state import (
+    State,
+    after_click,
+    cloud_of,
+    to_link,
+    with_one_label_per_class,
+)
 
 # When plotly has been clicked, and when it has drawn what the click led to.
 _WATCH = """
@@ -42,31 +47,31 @@ for (const t of plot.data) { const i = t.customdata.indexOf(arguments[0]);
 
 
 def start(points, seed):
-    """Two moons with a label each."""
-    return with_one_label_a_class(replace(State(), n=points, seed=seed, labels=()))
+    """Return the state of two moons with one label each."""
+    return with_one_label_per_class(replace(State(), n=points, seed=seed, labels=()))
 
 
 def others(state, clicks):
-    """Points without a label, one a click."""
+    """Return points without a label, one per click."""
     known = dict(state.labels)
     return [point for point in range(len(cloud_of(state).y)) if point not in known][:clicks]
 
 
 def on_the_server(points, clicks):
-    """Milliseconds of each click."""
+    """Return the milliseconds of each click."""
     state, found = start(points, 0), []
-    views.play(state)
+    page_views.play(state)
     for point in others(state, clicks):
         begin = time.perf_counter()
         state = after_click(state, "play_cloud", {"points": [{"customdata": point}]})
-        shown = {"frame": views.frame(state), "play": views.play(state)}
+        shown = {"frame": page_views.frame(state), "play": page_views.play(state)}
         json.dumps(shown, default=lambda part: part.to_plotly_json())
         found.append(1000 * (time.perf_counter() - begin))
     return found
 
 
 def open_browser():
-    """Chromium without a window, or None where it is missing."""
+    """Return Chromium without a window, or None if it is not installed."""
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     try:
         from selenium import webdriver
@@ -85,7 +90,7 @@ def open_browser():
 
 
 def in_the_browser(browser, address, points, clicks):
-    """Milliseconds of each click, by the browser's own clock."""
+    """Return the milliseconds of each click, by the browser's own clock."""
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
@@ -114,8 +119,8 @@ def in_the_browser(browser, address, points, clicks):
 
 
 def measure(sizes, clicks):
-    """A row a number of points."""
-    use_one_thread()  # as the command does
+    """Return one row per number of points."""
+    limit_to_one_thread()  # as the command does
     waiting = listen("127.0.0.1", 8450)
     address = f"http://127.0.0.1:{waiting.getsockname()[1]}/"
     server = server_on(waiting, "127.0.0.1")
@@ -137,7 +142,7 @@ def measure(sizes, clicks):
 
 
 def main():
-    """Measure, print, write."""
+    """Measure, print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clicks", type=int, default=15)
     parser.add_argument("--points", type=int, nargs="+", default=[300, 3000])

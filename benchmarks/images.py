@@ -1,8 +1,9 @@
-"""How smooth the paths of the shipped image generator are, beside Fashion-MNIST itself.
+"""Measure how smooth the paths of the package's image generator are.
 
-For each of 50 manifolds: the steps between neighbouring frames as shares of the way from
-end to end, and pixel statistics next to those of the data (mean 0.286, half of the pixels
-black). Writes results/benchmark-images.json and ends in the same JSON as one line.
+For each of 50 manifolds, computes the steps between neighbouring frames as fractions of the
+distance from end to end, and pixel statistics to compare with Fashion-MNIST itself (mean
+0.286, half of the pixels black). Writes results/benchmark-images.json and prints the same
+JSON as its last line.
 
     python benchmarks/images.py [--count 50] [--root FOLDER]
 """
@@ -18,14 +19,14 @@ from icssl.episodes.images import FashionGenerator, make_image_manifolds, manifo
 
 
 def path_statistics(frames):
-    """Longest and mean step, and the way from end to end, in pixels of [0, 1]."""
+    """Return the longest and mean step, and the distance from end to end, in pixels."""
     flat = frames.reshape(len(frames), -1) / 255
     steps = np.linalg.norm(np.diff(flat, axis=0), axis=1)
     return steps.max(), steps.mean(), np.linalg.norm(flat[-1] - flat[0])
 
 
 def main():
-    """Make, measure, print."""
+    """Make manifolds, measure them and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])

@@ -1,8 +1,9 @@
-"""RBF attention of narrow points on a GPU: our kernel beside torch's, time and error.
+"""Compare our kernel for RBF attention of narrow points with torch's, on a GPU.
 
-P G, P^T G and the gradients of P G, with 6 coordinates and 8 value columns. Errors are of
-some of the rows, against float64, as a share of the largest entry. Writes
-results/benchmark-narrow.json and ends in the same JSON as one line. Two minutes on an H200.
+Measures time and error of P G, P^T G and the gradients of P G, with 6 coordinates and 8
+value columns. Errors are measured on some of the rows, against float64, as a fraction of
+the largest entry. Writes results/benchmark-narrow.json and prints the same JSON as its last
+line. Takes two minutes on an H200.
 
     python benchmarks/narrow.py [--sizes 100000,1000000] [--root FOLDER]
 """
@@ -24,7 +25,7 @@ SLOW = 200_000  # beyond, the transpose and gradients of torch's take minutes
 
 
 def by_torch(function, *inputs):
-    """The same function with our kernel switched off."""
+    """Return the same function with our kernel switched off."""
     kept = module.is_narrow
     module.is_narrow = lambda *_: False
     try:
@@ -34,12 +35,12 @@ def by_torch(function, *inputs):
 
 
 def by_kernel(function, *inputs):
-    """Attention as it is."""
+    """Return attention as the package computes it."""
     return function("rbf", *inputs, backend="matrix_free")
 
 
 def in_float16(function, *inputs):
-    """Torch's fastest, with the digits of float16."""
+    """Return torch's fastest attention, with the digits of float16."""
     assert function is attention
     query, key = bilinear("rbf", *inputs[:2])
     parts = [pad(t, (0, 8 - t.shape[-1])).half()[:, None] for t in (query, key, inputs[2])]
@@ -47,13 +48,13 @@ def in_float16(function, *inputs):
 
 
 def gradients(way, *inputs):
-    """Of a sum of P G, with respect to all three."""
+    """Return the gradients of a sum of P G with respect to all three inputs."""
     inputs = [t.detach().requires_grad_() for t in inputs]
     return torch.autograd.grad(way(attention, *inputs).square().sum(), inputs)
 
 
 def seconds(run):
-    """Median time of a run."""
+    """Return the median time of a run."""
     run()
     times = []
     for _ in range(REPEATS):
@@ -66,7 +67,7 @@ def seconds(run):
 
 
 def error(way, x, value):
-    """Of what some of the points read."""
+    """Return the error of what some of the points read."""
     some = x[:, :: x.shape[1] // CHECKED]
     expected = attention("rbf", some.double(), x.double(), value.double())
     found = way(attention, x, x, value)[:, :: x.shape[1] // CHECKED]
@@ -74,7 +75,7 @@ def error(way, x, value):
 
 
 def measure(n):
-    """A row for every way and pass."""
+    """Return one row for every implementation and pass."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1, n, D, generator=generator).cuda()
     value = torch.randn(1, n, V, generator=generator).cuda()
@@ -95,7 +96,7 @@ def measure(n):
 
 
 def main():
-    """Measure every size, print."""
+    """Measure every size and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", default="100000,1000000")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])

@@ -1,11 +1,12 @@
-"""Which index finds the neighbours of all rows: time, recall, memory, sameness.
+"""Compare indices that find nearest neighbours: time, recall, memory, reproducibility.
 
-Rows of eight classes as the classifier's first view has them, with 20 and 64 columns.
-Every row's nearest neighbours among all rows are asked for, then those of 1,000 new
-rows. Each case runs in a process of its own, so that its peak memory is its own, and on one
-core; seconds are those of the processor, since other work may run beside. Packages that are
-not installed are passed over, and brute force above 20,000 rows. Writes
-results/benchmark-neighbours.json and ends in the same JSON as one line. About 15 minutes.
+The rows have eight classes and 20 or 64 columns, as in the classifier's first view. Every
+index finds the nearest neighbours of all rows, then those of 1,000 new rows. Each case runs
+on one core in its own process, so that its peak memory can be measured; seconds are
+processor time, because other work may run at the same time. Packages that are not installed
+are skipped, and so is brute force above 20,000 rows. Writes
+results/benchmark-neighbours.json and prints the same JSON as its last line. Takes about 15
+minutes.
 
     pip install pynndescent faiss-cpu usearch hnswlib
     OMP_NUM_THREADS=1 python benchmarks/neighbours.py [--sizes 5000,20000] [--columns 20,64]
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 from sklearn.datasets import make_classification
 
-from icssl.bench.scale.run import apart
+from icssl.bench.pool import run_in_subprocess
 from icssl.classifier.graph_sparse import BruteForceSearch, IndexSearch
 from icssl.classifier.graphs import SPARSE_NEIGHBOURS
 
@@ -38,7 +39,7 @@ REQUIRED = {  # what installing a package brings that icssl does not have
 
 
 def table(n, d):
-    """Clusters of eight classes, of length one in the mean, in float32; then new rows."""
+    """Return clusters of eight classes with mean length one in float32, and new rows."""
     rows, _ = make_classification(
         n + NEW,
         d,
@@ -54,18 +55,18 @@ def table(n, d):
 
 
 class Torch:
-    """Brute force: distances by a product of matrices, then topk, in blocks."""
+    """Brute force in torch: distances by a product of matrices, then topk, in blocks."""
 
     def __init__(self, x, k):
         self.search, self.k = BruteForceSearch(torch.from_numpy(x)), k
 
     def query(self, rows):
-        """Indices of the nearest."""
+        """Return the indices of the nearest rows."""
         return self.search(torch.from_numpy(rows), self.k).indices.numpy()
 
 
 class ScikitLearn:
-    """Brute force, with heaps fused into the product of matrices."""
+    """Brute force in scikit-learn, with heaps fused into the product of matrices."""
 
     def __init__(self, x, k):
         from sklearn.neighbors import NearestNeighbors
@@ -73,12 +74,12 @@ class ScikitLearn:
         self.index = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x)
 
     def query(self, rows):
-        """Indices of the nearest."""
+        """Return the indices of the nearest rows."""
         return self.index.kneighbors(rows, return_distance=False)
 
 
 class FaissFlat:
-    """Brute force."""
+    """Brute force in faiss."""
 
     def __init__(self, x, k):
         import faiss
@@ -88,12 +89,12 @@ class FaissFlat:
         self.index.add(x)
 
     def query(self, rows):
-        """Indices of the nearest."""
+        """Return the indices of the nearest rows."""
         return self.index.search(rows, self.k)[1]
 
 
 class FaissIVF(FaissFlat):
-    """Cells about means, as the package has them; those nearest to a row are searched."""
+    """The inverted file (IVF) of faiss, with the settings of the package."""
 
     probes = 32
 
@@ -106,13 +107,13 @@ class FaissIVF(FaissFlat):
 
 
 class FaissIVFMore(FaissIVF):
-    """The same with more of them."""
+    """The same inverted file with more cells."""
 
     probes = 64
 
 
 class FaissHNSW(FaissFlat):
-    """A graph in layers."""
+    """The HNSW index of faiss: a graph in layers."""
 
     def __init__(self, x, k):
         import faiss
@@ -124,7 +125,7 @@ class FaissHNSW(FaissFlat):
 
 
 class Hnswlib:
-    """A graph in layers."""
+    """The HNSW index of hnswlib: a graph in layers."""
 
     def __init__(self, x, k):
         import hnswlib
@@ -136,12 +137,12 @@ class Hnswlib:
         self.index.set_ef(2 * k)
 
     def query(self, rows):
-        """Indices of the nearest."""
+        """Return the indices of the nearest rows."""
         return self.index.knn_query(rows, self.k)[0].astype(np.int64)
 
 
 class Usearch:
-    """A graph in layers."""
+    """The HNSW index of usearch: a graph in layers."""
 
     def __init__(self, x, k):
         from usearch.index import Index
@@ -158,13 +159,13 @@ class Usearch:
         self.index.add(np.arange(len(x)), x, threads=1)
 
     def query(self, rows):
-        """Indices of the nearest."""
+        """Return the indices of the nearest rows."""
         found = self.index.search(rows, self.k, threads=1).keys
         return found.astype(np.int64).reshape(len(rows), self.k)
 
 
 class PyNNDescent:
-    """Neighbours of neighbours; its compilation is in the time."""
+    """The index of pynndescent: neighbours of neighbours; the time includes compilation."""
 
     def __init__(self, x, k):
         from pynndescent import NNDescent
@@ -173,7 +174,7 @@ class PyNNDescent:
         self.own, self.x = self.index.neighbor_graph[0], x
 
     def query(self, rows):
-        """Indices of the nearest."""
+        """Return the indices of the nearest rows."""
         if rows is self.x:
             return self.own
         return self.index.query(rows, self.k)[0]
@@ -196,18 +197,18 @@ BRUTE = ("torch topk", "scikit-learn brute", "faiss flat")
 
 
 def peak():
-    """Most memory that the process ever held, in bytes."""
+    """Return the peak memory of the process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def recall(found, exact):
-    """Share of the exact neighbours that were found."""
+    """Return the fraction of the exact neighbours that were found."""
     hits = [np.isin(e, f).mean() for e, f in zip(exact, found, strict=True)]
     return float(np.mean(hits))
 
 
 def measure(name, n, d, k):
-    """One index on one table; neighbours of a row here include itself."""
+    """Measure one index on one table; the neighbours of a row here include itself."""
     torch.set_num_threads(1)
     x, new = table(n, d)
     exact = FaissFlat if find_spec("faiss") else Torch
@@ -240,14 +241,14 @@ def measure(name, n, d, k):
 
 
 def megabytes(packages):
-    """What packages take on the disk."""
+    """Return the sizes of packages on disk."""
     files = [f for p in packages for f in importlib.metadata.files(p) or ()]
     sizes = (f.locate().stat().st_size for f in files if f.locate().is_file())
     return round(sum(sizes) / 1e6, 1)
 
 
 def cases(options):
-    """Sizes and columns of every index that is installed."""
+    """Return sizes and columns for every index that is installed."""
     for name, (package, _) in INDEXES.items():
         if find_spec(MODULES.get(package, package)) is None:
             print(f"{name}: {package} is not installed")
@@ -260,17 +261,18 @@ def cases(options):
 
 
 def main():
-    """Measure every case, print."""
+    """Measure every case and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", default="5000,20000")
     parser.add_argument("--columns", default="20,64")
-    parser.add_argument("--largest", type=int, default=100_000, help="rows of 20 columns")
+    largest = "Rows of the largest table, which has 20 columns."
+    parser.add_argument("--largest", type=int, default=100_000, help=largest)
     parser.add_argument("--neighbours", type=int, default=SPARSE_NEIGHBOURS)
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
     rows = []
     for case in cases(options):
-        rows.append(apart(measure, *case))
+        rows.append(run_in_subprocess(measure, *case))
         print(*rows[-1].values(), sep="\t", flush=True)
     packages = {INDEXES[row["index"]][0] for row in rows}
     versions = {p: importlib.metadata.version(p) for p in sorted(packages)}

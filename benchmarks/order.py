@@ -1,4 +1,4 @@
-"""Whether the order of rows, the order of columns or the names of classes change an answer.
+"""Test whether the order of rows or columns or the names of classes change a prediction.
 
 Draws random tables of mixed columns (numbers, whole numbers with many ties, dates,
 booleans, few and many categories, constant columns, repeated rows, missing cells) with few

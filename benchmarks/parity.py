@@ -1,13 +1,13 @@
-"""How far the other backends are from the dense one, on the nineteen real sets.
+"""Measure how much the other backends differ from the dense one, on real data sets.
 
-Contexts of at most 1,000 rows with 2 and 10 labels a class, in all views. Each is read by
-the dense backend, by the exact one, and by the sparse one with several numbers of
-neighbours, among all of which the nearest are found: what is measured is what leaving out
-weights does. Only rows without a label count. Sure rows are those to whose class the dense
-backend gives .7 at least; the margin is what it gives the first class beyond the second, of
-rows whose class changed: near zero, they were torn between two. Writes
-results/benchmark-parity.json and the table of docs/scale.md as results/benchmark-parity.md.
-About 25 minutes on one core.
+Contexts have at most 1,000 rows with 2 and 10 labels per class, in all views. Each is read
+by the dense backend, by the exact one, and by the sparse one with several numbers of exact
+nearest neighbours, so the benchmark measures what leaving out weights does. Only rows
+without a label count. Sure rows are those whose class has a probability of at least .7 with
+the dense backend. The margin is the probability of the first class minus that of the
+second, with the dense backend, for rows whose class changed. Writes
+results/benchmark-parity.json, and the table of docs/scale.md as
+results/benchmark-parity.md. Takes about 25 minutes on one core.
 
     OMP_NUM_THREADS=1 python benchmarks/parity.py [--data data/real] [--kept 16,32,64]
         [--draws 2] [--labels 2,10] [--sets digits,iris] [--root FOLDER]
@@ -28,12 +28,12 @@ SURE = 0.7
 
 
 def half_of(name):
-    """Of the suite that a set is in."""
+    """Return the half of the suite that a data set is in."""
     return next(half for half, names in HALVES.items() if name in names)
 
 
 def contexts(options):
-    """Set, labels a class, draw, and the context of every case."""
+    """Yield data set, labels per class, draw, and context of every case."""
     for name in options.sets.split(","):
         table = read_set(options.data, name)
         for labels in map(int, options.labels.split(",")):
@@ -42,7 +42,7 @@ def contexts(options):
 
 
 def compare(context, kept):
-    """Every backend beside the dense one; counts of rows, so that they can be added up."""
+    """Compare every backend with the dense one; return counts of rows."""
     hidden = ~context.labelled
     truth = context.y[hidden]
 
@@ -76,7 +76,7 @@ def compare(context, kept):
 
 
 def summed(rows):
-    """Of several contexts: shares of all their rows, and means over sets."""
+    """Summarise several contexts: fractions of all their rows, and means over data sets."""
     keys = ("rows", "same", "sure", "sure_same", "torn")
     total = {key: sum(row[key] for row in rows) for key in keys}
     gains = {}
@@ -99,7 +99,7 @@ def summed(rows):
 
 
 def summaries(rows):
-    """One a way and half of the suite, and one for all sets."""
+    """Return one summary per backend and half of the suite, and one for all data sets."""
     found = []
     for half in (*HALVES, "all"):
         chosen = [row for row in rows if half in ("all", half_of(row["set"]))]
@@ -110,7 +110,7 @@ def summaries(rows):
 
 
 def as_table(found):
-    """Markdown."""
+    """Return the table as Markdown."""
     lines = [
         "| sets | neighbours kept | same class | of sure rows | margin of the others "
         "| accuracy, points | set that moved most | probability moved |",
@@ -128,7 +128,7 @@ def as_table(found):
 
 
 def main():
-    """Compare all, print, write."""
+    """Compare all backends, print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=Path("data/real"))
     parser.add_argument("--sets", default=",".join(SETS))

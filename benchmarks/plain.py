@@ -1,8 +1,8 @@
-"""The yardstick: the model as a straightforward loop over heads and layers.
+"""The model as a straightforward loop over heads and layers, to compare speed with.
 
 Every head forms its own distance matrix and its own product with R; nothing is batched,
-mixed or reordered. It takes its weights from an ``ICSSLTransformer`` with the descent head,
-so that logits and gradients can be compared with those of the package.
+mixed or reordered. The loop takes its weights from an ``ICSSLTransformer`` with the descent
+head, so that logits and gradients can be compared with those of the package.
 """
 
 import torch
@@ -12,7 +12,7 @@ from icssl.model.inputs import prepare
 
 
 def plain_logits(model, episode):
-    """Logits of every point, by loops."""
+    """Return the logits of every point, by loops."""
     config = model.config
     x = prepare(episode.x, config.centre, config.scale)
     r = _laplacian(model.laplacian, x)

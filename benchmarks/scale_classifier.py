@@ -1,12 +1,12 @@
-"""The backends of the classifier: what each needs beside what was estimated for it.
+"""Compare the memory that each backend of the classifier uses with its estimate.
 
-Eight classes in 20 columns, ten labels a class, the rows of ``icssl bench scale``, which
-has the other methods. Every case runs in a process of its own, so that its peak memory is
-its own; memory that the process had before, with the table, is not in it. ``cpu_seconds``
-are those of the processor, of all threads together; ``seconds`` are those of the clock, and
-longer where other work runs beside. Backends that compare all rows with all stop at 10,000
-rows. Writes results/benchmark-scale-classifier.json and ends in the same JSON as one line.
-Some minutes on two free cores.
+The tables have eight classes in 20 columns and ten labels per class, as in ``icssl bench
+scale``, which compares other methods. Every case runs in its own process, so that its peak
+memory can be measured; memory that the process had before, including the table, is not
+counted. ``cpu_seconds`` is processor time of all threads together; ``seconds`` is wall
+time, which is longer if other work runs at the same time. Backends that compare all rows
+with all rows stop at 10,000 rows. Writes results/benchmark-scale-classifier.json and prints
+the same JSON as its last line. Takes some minutes on two free cores.
 
     python benchmarks/scale_classifier.py [--sizes 2000,10000,100000]
         [--backends sparse,dense,exact] [--models "one view,all views"] [--threads 2]
@@ -21,7 +21,14 @@ from pathlib import Path
 import torch
 
 from icssl import ICSSLClassifier
-from icssl.bench.scale.run import CLASSES, COLUMNS, apart, clusters, few_labels, watched
+from icssl.bench.pool import run_in_subprocess
+from icssl.bench.scale.cost import (
+    CLASSES,
+    COLUMNS,
+    clusters,
+    few_labels,
+    track_memory,
+)
 from icssl.classifier.graphs import Backend
 from icssl.classifier.plan import BACKENDS, MODELS, Size, needed_memory
 from icssl.classifier.weights import weights_id
@@ -31,14 +38,14 @@ MOST_ROWS = {"dense": 10_000, "exact": 10_000}
 
 
 def measure(n, backend, model, threads):
-    """One fit, and new rows."""
+    """Measure one fit, and the prediction of new rows."""
     torch.set_num_threads(threads)
     x, truth = clusters(n + NEW)
     x, new, truth, truth_new = x[:n], x[n:], truth[:n], truth[n:]
     classifier = ICSSLClassifier(model, backend=backend, device="cpu")
     classifier.fit(x[:500], few_labels(truth[:500], 2, 0))  # loads what is needed
     y = few_labels(truth, LABELS, 0)
-    with watched() as memory:
+    with track_memory() as memory:
         began, clock = time.process_time(), time.perf_counter()
         classifier.fit(x, y)
         fitted, end = time.process_time(), time.perf_counter()
@@ -61,7 +68,7 @@ def measure(n, backend, model, threads):
 
 
 def cases(options):
-    """Sizes, backends and models, less what would take too long."""
+    """Return sizes, backends and models, without those that would take too long."""
     return [
         (n, backend, model, options.threads)
         for n in map(int, options.sizes.split(","))
@@ -72,7 +79,7 @@ def cases(options):
 
 
 def main():
-    """Measure, print, write."""
+    """Measure, print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", default="2000,10000,100000")
     parser.add_argument("--backends", default=",".join(BACKENDS))
@@ -82,7 +89,7 @@ def main():
     options = parser.parse_args()
     rows = []
     for case in cases(options):
-        rows.append(apart(measure, *case))
+        rows.append(run_in_subprocess(measure, *case))
         print(*rows[-1].values(), sep="\t", flush=True)
     summary = {"benchmark": "scale-classifier", "weights": weights_id()}
     summary["threads"] = options.threads

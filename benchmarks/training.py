@@ -1,10 +1,10 @@
-"""Episodes trained on per second: the plain loop and every mode of the package.
+"""Measure episodes trained on per second: the plain loop and every mode of the package.
 
-Forward, backward, clipping and AdamW of the full model (preset e2e_icl, n = 100) with
-fresh episodes, one model and many at once, and the Transformer baseline beside it. Rates
-are taken in one run, turn by turn, so that a busy machine slows all of them alike. Writes
-results/benchmark-training-DEVICE.json, with a profile of the fastest mode that says which
-operations its time goes to, and ends in the same JSON as one line.
+A step is forward, backward, clipping and AdamW of the full model (preset e2e_icl, n = 100)
+with fresh episodes, for one model and for many at once, and for the Transformer baseline.
+Rates are measured in one run, in turns, so that other work on the machine slows all of them
+alike. Writes results/benchmark-training-DEVICE.json, with a profile of the fastest mode
+that says which operations take its time, and prints the same JSON as its last line.
 
     python benchmarks/training.py [--device cuda] [--seconds 3] [--rounds 3] [--root FOLDER]
 """
@@ -45,7 +45,7 @@ GPU_CASES = [
 
 
 def plain_step(config, device):
-    """One step as a script would write it: a loop, ``torch.optim`` and clipping."""
+    """Return one step as a script would write it: a loop, ``torch.optim`` and clipping."""
     torch.manual_seed(0)
     model = ICSSLTransformer(config.model).to(device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
@@ -64,7 +64,7 @@ def plain_step(config, device):
 
 
 def package_step(configs, mode, device):
-    """One step of the package, for all models of a group."""
+    """Return one step of the package, for all models of a group."""
     group = Group(configs)
     step = Step(group, AdamState.fresh(group.fresh_weights().to(device)), mode)
     draw = episode_drawer(configs, device)
@@ -72,7 +72,7 @@ def package_step(configs, mode, device):
 
 
 def make_step(case, device):
-    """The step of a case, after a first one that sets everything up."""
+    """Return the step of a case, after a first step that sets everything up."""
     name, preset, mode, models, batch = case
     torch.set_float32_matmul_precision("high" if "TF32" in name else "highest")
     config = replace(load_config(preset), batch=batch)
@@ -87,7 +87,7 @@ def make_step(case, device):
 
 
 def rate(step, episodes, seconds, device):
-    """Episodes per second over at least ``seconds``."""
+    """Return episodes per second over at least ``seconds``."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     wait()
     start, done = time.perf_counter(), 0
@@ -101,7 +101,7 @@ def rate(step, episodes, seconds, device):
 
 
 def profile(step, device):
-    """The operations that most of a step's time goes to, with their shares."""
+    """Return the operations that take most of a step's time, with their fractions."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device == "cuda":
         activities = [torch.profiler.ProfilerActivity.CUDA]
@@ -124,13 +124,13 @@ def profile(step, device):
 
 
 def main():
-    """Measure every case in turn, print, write."""
+    """Measure every case in turns, print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", help="Cases whose name contains this.")
-    parser.add_argument("--toy", action="store_true", help="Two episodes a step.")
+    parser.add_argument("--only", help="Measure only cases whose name contains this.")
+    parser.add_argument("--toy", action="store_true", help="Use two episodes per step.")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
     device = options.device

@@ -2,16 +2,17 @@
 The idea in pictures
 ====================
 
-A hundred points, three labels. What does it take to label the rest?
+There are a hundred points, and three of them have a label. How can the rest be labelled?
 
 The model has three stages, and every stage is a few layers of attention:
 
-1. RBF attention between the points makes a random walk, and from it a graph Laplacian.
-2. Linear attention finds the Laplacian's bottom eigenvectors: new coordinates in which
-   points that hang together are close.
+1. RBF attention between the points computes a random walk, and from it a graph Laplacian.
+2. Linear attention finds the bottom eigenvectors of the Laplacian. They are new
+   coordinates, in which connected points are close.
 3. Attention to the labelled points is gradient descent on their labels.
 
-No weight below is trained. Lemmas 1 and 2 of the paper give those of the first two stages.
+No weight below is trained. Lemmas 1 and 2 of the paper give the weights of the first two
+stages.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +26,7 @@ from icssl.bench.plots import COLOURS, scatter_points
 
 x, y = make_moons(100, noise=0.06, random_state=0)
 labelled = np.isin(np.arange(100), [3, 40, 77])
-# In the order of the moons, so that the pictures of matrices can be read.
+# Sort the points by moon, so that the pictures of matrices are readable.
 order = np.lexsort((x[:, 0], y))
 x, y, labelled = x[order], y[order], labelled[order]
 episode = Episode.single(x, y, labelled)
@@ -34,9 +35,9 @@ episode = Episode.single(x, y, labelled)
 # The model and what every layer computed
 # ---------------------------------------
 #
-# 2,000 power iterations are a deep model, and still too few for the exact eigenvectors of
-# this cloud: those take tens of thousands (:doc:`/LOG`). A trained model has a handful of
-# layers.
+# 2,000 power iterations make a deep model, and are still too few for the exact
+# eigenvectors of this cloud, which take tens of thousands (:doc:`/LOG`). A trained model
+# has a handful of layers.
 
 config = ModelConfig.constructed(k=3, iterations=2_000, steps=20, step_size=3.0)
 model = ICSSLTransformer(config)
@@ -47,11 +48,12 @@ features = trace["phi"][0]
 guess = trace["logits"][0].argmax(dim=-1).numpy()
 
 # %%
-# Stage 1: who attends to whom
-# ----------------------------
+# Stage 1: which points attend to each other
+# ------------------------------------------
 #
-# On the left the attention matrix: a band along each moon, and next to nothing between
-# them. On the right the attention of one point, the cross: it reads its neighbours.
+# The left picture is the attention matrix: a band along each moon, and almost nothing
+# between the moons. The right picture is the attention of one point (the cross): it reads
+# its neighbours.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 axes[0].imshow(walk.sqrt(), cmap="Greys")
@@ -65,8 +67,8 @@ _ = axes[1].set(title="what one point reads", xticks=[], yticks=[])
 # Stage 2: coordinates that follow the shape
 # ------------------------------------------
 #
-# The first eigenvector is constant. The next ones pull the moons apart: a line now does
-# what no line did in the plane.
+# The first eigenvector is constant. The next ones pull the moons apart: a straight line
+# can now separate them, which no line could do in the plane.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 scatter_points(axes[0], x, y, labelled)
@@ -78,18 +80,19 @@ _ = axes[1].set_title("features 2 and 3 of stage 2")
 # Stage 3: descent on three labels
 # --------------------------------
 #
-# Beside it a logistic regression, which never sees the points without a label.
+# The right picture is a logistic regression, which never sees the points without a label.
 
 line = LogisticRegression().fit(x[labelled], y[labelled]).predict(x)
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 pairs = (("icssl", guess), ("logistic regression", line))
-for ax, (name, found) in zip(axes, pairs, strict=True):
-    scatter_points(ax, x, found, labelled)
-    said = f"{name}: {(found == y)[~labelled].mean():.0%} right"
-    ax.set_title(said)
-    print(said)
+for ax, (name, predicted) in zip(axes, pairs, strict=True):
+    scatter_points(ax, x, predicted, labelled)
+    title = f"{name}: {(predicted == y)[~labelled].mean():.0%} correct"
+    ax.set_title(title)
+    print(title)
 plt.show()
 
 # %%
 # One cloud proves nothing. ``icssl demo`` does the same over 20 draws of two clouds, with
-# intervals and beside label spreading; :doc:`/real-data` has nineteen real tables.
+# intervals and a comparison with label spreading; :doc:`/real-data` has nineteen real
+# tables.

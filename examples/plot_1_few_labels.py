@@ -2,9 +2,9 @@
 Few labels on a table
 =====================
 
-A table of 178 wines, three labels for each of its three classes, and a label for every
-other row. ``fit`` trains nothing: the weights are inside the package, and it reads the
-table as a context.
+This tutorial labels a table of 178 wines from three labels for each of its three classes.
+``fit`` trains no weight: the weights are part of the package, and the classifier reads
+the table as a context.
 """
 
 import matplotlib.pyplot as plt
@@ -20,35 +20,39 @@ from icssl.bench.plots import COLOURS, scatter_points
 X, truth = load_wine(return_X_y=True, as_frame=True)
 truth = truth.to_numpy()
 rng = np.random.default_rng(0)
-known = np.concatenate([rng.choice(np.flatnonzero(truth == c), 3, False) for c in range(3)])
+rows_of_class = [np.flatnonzero(truth == c) for c in range(3)]
+labelled_rows = np.concatenate([rng.choice(rows, 3, False) for rows in rows_of_class])
 y = np.full(len(X), -1)  # -1: no label
-y[known] = truth[known]
+y[labelled_rows] = truth[labelled_rows]
 
 classifier = ICSSLClassifier().fit(X, y)
 hidden = y < 0
-print(f"accuracy without a label: {(classifier.transduction_ == truth)[hidden].mean():.3f}")
+print(
+    f"accuracy on unlabelled rows: {(classifier.transduction_ == truth)[hidden].mean():.3f}"
+)
 
 # %%
-# A logistic regression on the same nine labels sees nothing of the other rows.
+# A logistic regression on the same nine labels does not use the other rows.
 
-lone = make_pipeline(StandardScaler(), LogisticRegression())
-lone.fit(X[~hidden], y[~hidden])
-print(f"logistic regression:      {(lone.predict(X) == truth)[hidden].mean():.3f}")
+regression = make_pipeline(StandardScaler(), LogisticRegression())
+regression.fit(X[~hidden], y[~hidden])
+right = (regression.predict(X) == truth)[hidden].mean()
+print(f"logistic regression:         {right:.3f}")
 
 # %%
-# That is one set and one draw. Ten report sets, with ten draws each, are in
-# :doc:`/real-data`.
+# This is one data set and one draw. :doc:`/real-data` has ten report data sets with ten
+# draws each.
 #
-# Which rows to trust
-# -------------------
+# Which predictions to trust
+# --------------------------
 #
-# Probabilities say how torn a row is between the classes, ``reach_`` how much labelled
-# evidence came to it at all. A row far from everything has a reach of 0, and the class
-# prior.
+# The probabilities say how undecided a row is between the classes. ``reach_`` says how
+# much labelled evidence reached it at all. A row far from all others has a reach of 0 and
+# gets the class prior.
 
 sure = classifier.label_distributions_.max(axis=1)
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
-# The second component is that of one wine far from all others: it would hide the rest.
+# The second component shows one wine far from all others, which would hide the rest.
 scatter_points(axes[0], classifier.embedding_[:, [0, 2]], classifier.transduction_, ~hidden)
 axes[0].set_title("embedding_, coloured by transduction_")
 wrong = (classifier.transduction_ != truth) & hidden
@@ -60,7 +64,7 @@ _ = axes[1].set(title="wrong rows are crosses", xlabel="probability", ylabel="re
 # Why a row got its label
 # -----------------------
 #
-# The head is a sum over labelled rows, so what each of them contributed is exact, not an
+# The head is a sum over labelled rows, so the contribution of each of them is exact, not an
 # approximation: the parts and the base add up to the logits.
 
 doubtful = int(np.flatnonzero(hidden)[sure[hidden].argmin()])
@@ -74,5 +78,5 @@ print(f"  base: {np.round(base[0], 2)}")
 plt.show()
 
 # %%
-# From a file, without Python: ``icssl classify table.csv --target species``. What tables
-# may hold, and all options: :doc:`/classifier`.
+# To label a file without Python: ``icssl classify table.csv --target species``.
+# :doc:`/classifier` says what tables may contain, and has all options.

@@ -2,9 +2,9 @@
 New rows
 ========
 
-Rows that were not there when ``fit`` read the table. Each is looked up by itself: it reads
+New rows are rows that were not in the table of ``fit``. Each is predicted alone: it reads
 the table, and neither the table nor other new rows read it. So its label does not depend
-on what comes with it.
+on the rows that are predicted with it.
 """
 
 import pickle
@@ -34,12 +34,13 @@ alone = np.vstack([classifier.predict_proba(new[[i]]) for i in range(5)])
 print(f"largest difference: {np.abs(together - alone).max():.1e}")
 
 # %%
-# Where nothing is known
+# Rows far from all data
 # ----------------------
 #
-# A softmax always names a class, however far the row is. Here a row far from everything has
-# a reach of zero, and the class prior. Reach and probability are two things: at the far end
-# of a moon the class is clear, though the labels are a long way off.
+# A softmax always names a class, however far away the row is. Here a row far from all
+# others has a reach of zero and gets the class prior. Reach and probability are
+# different: at the far end of a moon the class is clear, although the labelled rows are
+# far away.
 
 side = np.linspace(-1.7, 2.7, 60)
 plane = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
@@ -54,11 +55,11 @@ for ax, (title, value) in zip(axes, panels.items(), strict=True):
     ax.set_title(title)
 
 # %%
-# Keep it for later
-# -----------------
+# Save a fitted classifier
+# ------------------------
 #
-# A fitted classifier is like any other of scikit-learn: it clones, pickles and works in a
-# pipeline. ``transform`` places new rows in the embedding.
+# The classifier behaves like any other estimator of scikit-learn: it can be cloned and
+# pickled, and works in a pipeline. ``transform`` places new rows in the embedding.
 
 again = pickle.loads(pickle.dumps(classifier))
 print((again.predict(new) == classifier.predict(new)).all(), again.transform(new[:3]).shape)

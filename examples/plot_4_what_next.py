@@ -2,9 +2,9 @@
 Which rows to label next
 ========================
 
-Labels cost work, so the next ones should be worth it. ``suggest`` names rows that are
-uncertain, or that little evidence reached, and far from each other. Here they are labelled
-five at a time, beside as many labels at random.
+Labels cost work, so the next ones should be useful. ``suggest`` returns rows that are
+uncertain or that little evidence reached, and that are far from each other. Here five
+suggested rows are labelled at a time, and compared with five random rows.
 """
 
 import matplotlib.pyplot as plt
@@ -18,32 +18,32 @@ ROUNDS = 5
 
 
 def ask(X: np.ndarray, truth: np.ndarray, way: str, prior: str | None, seed: int) -> list:
-    """Accuracy after every round of five new labels, from one a class on."""
+    """Return the accuracy after every round of five new labels, from one per class on."""
     rng = np.random.default_rng(seed)
     y = np.full(len(X), -1)
     first = [rng.choice(np.flatnonzero(truth == c)) for c in np.unique(truth)]
     y[first] = truth[first]
-    found = []
+    accuracies = []
     for _ in range(ROUNDS):
         classifier = ICSSLClassifier(class_prior=prior).fit(X, y)
-        found.append((classifier.transduction_ == truth).mean())
+        accuracies.append((classifier.transduction_ == truth).mean())
         if way == "suggest":
             chosen = classifier.suggest(5)
         else:
             chosen = rng.choice(np.flatnonzero(y < 0), 5, replace=False)
         y[chosen] = truth[chosen]  # here a person would be asked
-    return found
+    return accuracies
 
 
 # %%
 # The class prior
 # ---------------
 #
-# By default, classes are taken to be as frequent as among the labels. That is right for
-# labels at random and wrong for suggested ones, which come from wherever it is hard. So
-# whoever labels what is suggested should say ``class_prior="uniform"``, or give the true
-# shares. Both are shown, with three starts each, on wine and on 300 of scikit-learn's
-# digits.
+# By default, the classifier assumes that classes are as frequent as among the labels.
+# This is right for random labels and wrong for suggested ones, which are the hard rows.
+# So if you label suggested rows, set ``class_prior="uniform"`` or give the true class
+# frequencies. Both are shown, with three starts each, on wine and on 300 of
+# scikit-learn's digits.
 
 wine, digits = load_wine(), load_digits()
 rows = np.random.default_rng(0).choice(len(digits.data), 300, replace=False)
@@ -69,8 +69,8 @@ _ = axes[1].legend()
 plt.show()
 
 # %%
-# On wine the suggested labels are worth more than those at random. On digits, with ten
-# classes, the first five make it worse before it gets better: they are the hardest rows,
-# and five labels do not go round ten classes. Three starts on two sets show how it is
-# used; they do not show that it always helps. A class without any label is not found by
-# ``suggest`` as such: every class needs one label first.
+# On wine, suggested labels are worth more than random ones. On digits, with ten classes,
+# the accuracy falls after the first five before it rises: they are the hardest rows, and
+# five labels are too few for ten classes. Three starts on two data sets show how
+# ``suggest`` is used; they do not show that it always helps. ``suggest`` does not find a
+# class without any label: every class needs one label first.

@@ -1,9 +1,10 @@
 """
-Train your own
-==============
+Train your own model
+====================
 
-A model of the paper's three stages, trained on episodes of a Swiss roll. It has 902
-weights; sixty steps on one core are enough to see it learn, not to see how good it gets.
+This tutorial trains a model of the paper's three stages on episodes of a Swiss roll. It
+has 902 weights. Sixty steps on one core are enough to see that it learns, but not how
+good it can become.
 """
 
 import matplotlib.pyplot as plt
@@ -17,37 +18,37 @@ from icssl.methods import BASELINES
 from icssl.training import load_config, train
 
 # %%
-# What is trained, and on what
-# ----------------------------
+# Choose the model and the data
+# -----------------------------
 #
-# A preset, and any field of it as on the command line. The same from a shell:
+# Start from a preset and change any field, as on the command line. The same in a shell:
 # ``icssl train e2e_icl data.sources=swiss_roll steps=60 batch=16 --output runs/tiny``.
 
 config = load_config("e2e_icl", ["data.sources=swiss_roll", "steps=60", "batch=16"])
 
 # %%
-# The accuracy as it goes
-# -----------------------
+# Accuracy during training
+# ------------------------
 #
-# ``observe`` is called with the weights after the steps it names. Here it keeps them, and
-# each is tested on the same episodes.
+# ``observe`` maps steps to functions that are called with the weights after that step.
+# Here they store the weights, which are then tested on the same episodes.
 
 moments = (1, 5, 10, 20, 40, 60)
-kept: dict[int, torch.Tensor] = {}
-observe = {step: lambda step, w: kept.update({step: w[0].clone()}) for step in moments}
+weights: dict[int, torch.Tensor] = {}
+observe = {s: lambda step, w: weights.update({step: w[0].clone()}) for s in moments}
 (model,) = train([config], observe=observe)
 print(sum(p.numel() for p in model.parameters()), "weights")
 
 data = DataConfig(sources=("swiss_roll",))
 curve = []
 for step in moments:
-    torch.nn.utils.vector_to_parameters(kept[step], model.parameters())
+    torch.nn.utils.vector_to_parameters(weights[step], model.parameters())
     (row,) = evaluate({"model": ModelMethod(model)}, data, [10], episodes=50, tuning=1)
     curve.append(row.metrics["accuracy"])
 
 # %%
-# Beside classical methods
-# ------------------------
+# Comparison with a classical method
+# ----------------------------------
 #
 # The same 50 test episodes with 10 labels of 100 points; label spreading is tuned on other
 # episodes.
@@ -73,6 +74,7 @@ print(f"after {moments[-1]} steps {curve[-1].mean:.3f}, label spreading {spreadi
 plt.show()
 
 # %%
-# Longer runs, checkpoints, many seeds at once, GPUs: :doc:`/training`. What models reach
-# that were trained for long: :doc:`/reproduce`. The weights of ``ICSSLClassifier`` are of
-# another model and made by ``icssl pretrain``: :doc:`/model-card`.
+# :doc:`/training` explains longer runs, checkpoints, many seeds at once, and GPUs.
+# :doc:`/reproduce` has the accuracy of models that were trained for long. The weights of
+# ``ICSSLClassifier`` belong to another model and are made by ``icssl pretrain``:
+# :doc:`/model-card`.

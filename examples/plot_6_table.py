@@ -3,8 +3,8 @@ Rebuild a table of the paper
 ============================
 
 Every table and figure is an artefact: specs, what the paper says, and how rows are drawn.
-Specs are run once, a row each; tables only read rows. From a shell it is one command,
-``icssl reproduce params``; below are its parts.
+Every spec is run once and gives one row; tables only read rows. In a shell this is one
+command, ``icssl reproduce params``. This tutorial shows its parts.
 """
 
 import tempfile
@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from icssl.bench.paper.artefact import PROFILES
-from icssl.bench.paper.registry import ARTEFACTS, all_specs, render, rows_of
+from icssl.bench.paper.catalogue import ARTEFACTS, all_specs, render, rows_of
 from icssl.bench.runner import run_missing
 from icssl.bench.store import Store
 
-# The folder would be results/quick; this one goes when the script ends.
+# The command would use results/quick; this folder is deleted when the script ends.
 temporary = tempfile.TemporaryDirectory()
 folder = Path(temporary.name)
 
@@ -24,7 +24,7 @@ folder = Path(temporary.name)
 # A table that needs no run
 # -------------------------
 #
-# ``params`` counts weights, ours beside the published numbers.
+# ``params`` compares our parameter counts with the published ones.
 
 quick = PROFILES["quick"]
 store = Store(folder / "rows.jsonl")
@@ -37,9 +37,9 @@ for line in table.markdown().splitlines()[:14]:
 # A table with rows
 # -----------------
 #
-# ``depth`` asks whether more descent steps in the head help. The profile is still smaller
-# than ``quick``: two steps of training and a few episodes, to show how it works and nothing
-# else. Only the classical methods of the table are run here.
+# ``depth`` asks whether more descent steps in the head help. The profile here is even
+# smaller than ``quick``: two training steps and a few episodes, only to show how it
+# works. Only the classical methods of the table are run.
 
 toy = replace(quick, steps=2, batch=4, episodes=4, tuning=2, product_budgets=(3, 20))
 specs = all_specs(["depth"], toy)
@@ -49,7 +49,7 @@ print(f"{run_missing(classical, store, workers=0)} rows added")
 print(f"{run_missing(classical, store, workers=0)} rows added by the same call again")
 
 # %%
-# The missing cells stay empty until their rows are there.
+# Missing cells stay empty until their rows exist.
 
 rows = rows_of(ARTEFACTS["depth"], toy, store)
 for cell, row in rows.items():
@@ -58,6 +58,6 @@ for cell, row in rows.items():
 temporary.cleanup()
 
 # %%
-# The rows of the full profile, which carry the verdicts on the paper's :doc:`/claims`, are
-# in ``results/full``; how they were made is in :doc:`/reproduce`. To add a table of your
-# own: :doc:`/howto/artefact`.
+# The rows of the full profile, on which the verdicts on the paper's :doc:`/claims` are
+# based, are in ``results/full``; :doc:`/reproduce` says how they were made. To add a
+# table of your own, see :doc:`/howto/artefact`.

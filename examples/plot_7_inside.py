@@ -2,9 +2,9 @@
 Look inside a layer
 ===================
 
-``trace`` gives what every layer computed, by name. So it can be asked whether the stages do
-what the lemmas say: is the walk a walk, is R the Laplacian, do the features turn towards
-the true eigenvectors, does the head descend?
+``trace`` returns what every layer computed, by name. With it we check whether the stages do
+what the lemmas say: do the rows of the walk sum to one, is R the Laplacian, do the features
+approach the true eigenvectors, does the head descend?
 """
 
 import matplotlib.pyplot as plt
@@ -29,8 +29,8 @@ print([name for name in trace if not name.startswith(("eigenmap", "head"))])
 # The walk, and R
 # ---------------
 #
-# Lemma 1: one layer of RBF attention with these weights gives :math:`R = I - D^{-1} A`. The
-# same matrix is computed here by its formula, without attention.
+# Lemma 1: one layer of RBF attention with these weights gives :math:`R = I - D^{-1} A`.
+# Here the same matrix is computed from its formula, without attention.
 
 walk = trace["laplacian.0.walk"][0, 0]
 print(f"rows of the walk sum to one: {(walk.sum(dim=1) - 1).abs().max():.0e}")
@@ -43,8 +43,8 @@ print(
 # The eigenmap
 # ------------
 #
-# Lemma 2: linear attention is power iteration with Gram-Schmidt. An iteration is k layers.
-# The principal angle between what stage 2 has so far and the bottom eigenvectors of
+# Lemma 2: linear attention is power iteration with Gram-Schmidt. One iteration is k layers.
+# The principal angle between the features so far and the bottom eigenvectors of
 # :math:`R R^\top` goes to zero.
 
 angles = eigenmap_angles(model, episode)
@@ -56,21 +56,21 @@ axes.set(xlabel="layer of stage 2", ylabel="largest principal angle, radians")
 _ = axes.legend(title="to the eigenvectors")
 
 # %%
-# The second curve is towards another graph, that of the paper's ground truth: it ends where
-# the two graphs differ, and not at zero. After the last layer, all three angles:
+# The second curve compares with another graph, that of the paper's ground truth. It does
+# not go to zero, because the two graphs differ. All three angles after the last layer:
 
-own = torch.linalg.eigh(by_formula @ by_formula.mT).eigenvectors[..., :3]
-for name, true in (("R R^T", own), ("6-NN graph", episode.features)):
-    found = principal_angles(trace["phi"], true)[0]
-    print(f"{name:<10}", " ".join(f"{angle:.1e}" for angle in found))
+eigenvectors = torch.linalg.eigh(by_formula @ by_formula.mT).eigenvectors[..., :3]
+for name, true in (("R R^T", eigenvectors), ("6-NN graph", episode.features)):
+    radians = principal_angles(trace["phi"], true)[0]
+    print(f"{name:<10}", " ".join(f"{angle:.1e}" for angle in radians))
 
 # %%
 # The descent
 # -----------
 #
-# Each layer of the head is one step on the cross-entropy of the labelled points. Their loss
-# falls with every step. The accuracy of the others, which is what is wanted, need not rise
-# with it, and here it hardly moves: the first step decides.
+# Each layer of the head is one gradient step on the cross-entropy of the labelled points.
+# Their loss falls with every step. The accuracy on the other points, which is what we
+# want, need not rise with it; here it hardly changes after the first step.
 
 shown, hidden = episode.labelled[0], ~episode.labelled[0]
 steps = [name for name in trace if name.startswith("head.") and name.endswith(".logits")]
@@ -89,6 +89,6 @@ _ = axes[1].set(title="accuracy of the 90 other points", xlabel="step", ylim=(0.
 plt.show()
 
 # %%
-# A trained model can be opened in the same way. Its stages 1 and 2 need not compute
-# eigenvectors, and mostly do not: ``icssl reproduce mechanism`` measures that, and
-# ``results/full/mechanism.md`` has what was found.
+# A trained model can be inspected in the same way. Its stages 1 and 2 need not compute
+# eigenvectors, and mostly do not: ``icssl reproduce mechanism`` measures this, and
+# ``results/full/mechanism.md`` has the results.

@@ -1,9 +1,9 @@
 """Choose the settings of the peers of ``icssl bench real`` on the development half.
 
-Every setting of a small grid is scored on the same contexts: 1, 2, 5 and 10 labels a
-class, three draws that the benchmark does not use. The best mean accuracy wins; where a
-softmax has a temperature, that is then chosen by log-loss. What this prints is frozen in
-src/icssl/methods/peers.py.
+Every setting of a small grid is scored on the same contexts: 1, 2, 5 and 10 labels per
+class, three draws that the benchmark does not use. The setting with the best mean accuracy
+is chosen; the temperature of a softmax is then chosen by log-loss. The printed settings are
+kept in src/icssl/methods/peers.py.
 
     python scripts/choose_peers.py data/real
 """
@@ -25,7 +25,7 @@ from sklearn.semi_supervised import (
 from sklearn.svm import SVC
 
 from icssl.bench.real.datasets import HALVES, LABELS, draw_context, read_set
-from icssl.bench.real.run import score
+from icssl.bench.real.scores import score
 from icssl.methods.peers import OnEpisode, Supervised, Transductive
 from icssl.methods.propagation import LaplaceLearning, PoissonLearning
 
@@ -37,7 +37,7 @@ WITH_TEMPERATURE = ("svc", "poisson")
 
 
 def logistic(c):
-    """Logistic regression that converges."""
+    """Return logistic regression with enough iterations to converge."""
     return LogisticRegression(C=c, max_iter=1000)
 
 
@@ -72,7 +72,7 @@ GRIDS = {
 
 
 def mean_of(method, contexts):
-    """Mean accuracy; a context that the method fails on counts as a guess."""
+    """Return the mean accuracy; a context on which the method fails counts as a guess."""
     found = []
     for context in contexts:
         try:
@@ -83,7 +83,7 @@ def mean_of(method, contexts):
 
 
 def best_temperature(method, contexts):
-    """By mean log-loss, of a method whose temperature is 1."""
+    """Return the temperature with the best mean log-loss; the method itself has 1."""
     logs = [np.log(np.clip(method(c, seed=0), 1e-300, 1)) for c in contexts]
 
     def loss(temperature):
@@ -94,7 +94,7 @@ def best_temperature(method, contexts):
 
 
 def main():
-    """Print the accuracy of every setting, and the best."""
+    """Print the accuracy of every setting, and the best setting."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--methods", nargs="*", choices=GRIDS, default=list(GRIDS))

@@ -21,7 +21,7 @@ TITLES |= {"digits": "digits, two classes\n(two principal coordinates)"}
 
 
 def draw_sources(path):
-    """Every source that needs no download, ten of a hundred points labelled."""
+    """Draw an episode of every source that needs no download, with ten of 100 labels."""
     figure = Figure(figsize=(14, 7.5), layout="constrained")
     for place, name in enumerate([*MANIFOLDS, "product", "digits"], start=1):
         episode = source_named(name).draw(1, generator=generator_for(1, "gallery"))
@@ -48,7 +48,7 @@ def draw_sources(path):
 
 
 def main():
-    """Draw both."""
+    """Draw both figures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     figures = parser.parse_args().root / "docs" / "figures"

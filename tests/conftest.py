@@ -39,3 +39,31 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """A folder without features of CIFAR-10, and a home for the images of all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("elsewhere"))
+        patch.setenv("ICSSL_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Finite sets of episodes are made 256 at a time, of which these runs need four."""
+    monkeypatch.setattr("icssl.episodes.stream.EPISODES_AT_ONCE", 4)
+
+
+@pytest.fixture(scope="module")
+def full_store(tmp_path_factory, elsewhere):
+    """Every row of the paper's toy profile, each with an accuracy of its own."""
+    from bench_helpers import TOY_PROFILE, made_up
+    from icssl.bench.paper.catalogue import ARTEFACTS, all_specs
+    from icssl.bench.store import Store
+
+    store = Store(tmp_path_factory.mktemp("made-up") / "rows.jsonl")
+    for number, spec in enumerate(all_specs(ARTEFACTS, TOY_PROFILE)):
+        store.append(made_up(spec, number / 1000))
+    return store

@@ -1,12 +1,15 @@
 """Tolerances, each with its reason, and small things that several tests need."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from icssl import Episode
+from icssl.app.cli import app
 from icssl.training.config import load_config
 from icssl.training.group import Group, episode_drawer
 from icssl.training.step import AdamState, Step
@@ -15,6 +18,17 @@ F64 = {"rtol": 1e-10, "atol": 1e-12}  # exact identities, checked in float64
 F64_DEEP = {"rtol": 1e-7, "atol": 1e-9}  # float64 through a whole model: rounding adds up
 ROUNDING = 1e-9  # of the largest number in float64: what is smaller may be rounding
 F32 = {"rtol": 1e-4, "atol": 1e-5}  # the same in float32, where backends sum differently
+
+
+def run_command(*arguments, wide=False):
+    """Run ``icssl`` in this process; ``wide``: so that no path is broken in two."""
+    size = {"COLUMNS": "400", "TERMINAL_WIDTH": "400"} if wide else None
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=size)
+
+
+def text_of(result):
+    """The output of a command without boxes and line breaks."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
 
 
 def random_episode(

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import icssl
 
 ROOT = Path(icssl.__file__).parent
@@ -68,13 +70,41 @@ def test_contributors_read_the_same_order():
     assert re.findall(r"\w+", order) == LAYERS[:-1]
 
 
-def test_import_of_the_package_loads_no_plotting_and_no_command_line():
-    code = "import sys, icssl; print(*sys.modules)"
-    loaded = subprocess.run(
+def loaded_by(code):
+    """Return the modules that are loaded after some code has run in a new process."""
+    code = f"import sys\n{code}\nprint('LOADED', *sys.modules)"
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    )
+    return set(result.stdout.partition("LOADED")[2].split())
+
+
+def test_import_of_the_package_loads_no_plotting_and_no_command_line():
+    loaded = loaded_by("import icssl")
     assert "icssl" in loaded
-    assert not {"torch", "matplotlib", "typer", "rich", "sklearn"} & set(loaded)
+    assert not {"torch", "matplotlib", "typer", "rich", "sklearn"} & loaded
+
+
+def test_whoever_predicts_loads_no_paper_no_training_no_plotting():
+    loaded = loaded_by("from icssl import ICSSLClassifier")
+    assert "icssl.classifier.estimator" in loaded
+    rooms = ("model", "training", "evaluation", "bench", "app", "classifier.pretraining")
+    others = [f"icssl.{room}" for room in rooms]
+    assert not {"matplotlib", *others} & loaded
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--version", "--help", "classify --help", "train --help", "bench --help"]
+)
+def test_help_and_version_answer_without_loading_what_computes(arguments):
+    loaded = loaded_by(
+        "from icssl.__main__ import main\n"
+        f"sys.argv = ['icssl', *{arguments.split()}]\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert stop.code == 0"
+    )
+    assert "icssl.app.cli" in loaded
+    heavy = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "pandas", "ray"}
+    assert not heavy & loaded
 
 
 def test_public_names_exist():

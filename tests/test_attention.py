@@ -27,7 +27,7 @@ def inputs(
     return draw(q, d), draw(k, d), draw(k, v), draw(q, v)
 
 
-def looped_matrix(kernel, query, key, mask=None):
+def looped_matrix(kernel, query, key):
     """P by the definition, one number at a time, in plain Python floats."""
     q, k = len(query), len(key)
     result = torch.zeros(q, k, dtype=torch.float64)
@@ -41,26 +41,20 @@ def looped_matrix(kernel, query, key, mask=None):
                 (a - b) ** 2
                 for a, b in zip(query[j].tolist(), key[i].tolist(), strict=True)
             )
-            readable = mask is None or bool(mask[j, i])
             weight = {"rbf": math.exp(-gap), "softmax": math.exp(dot), "linear": dot}[
                 kernel
             ]
-            row.append(weight if readable else 0.0)
+            row.append(weight)
         total = 1.0 if kernel == "linear" else sum(row)
         result[j] = torch.tensor([w / total for w in row], dtype=torch.float64)
     return result
 
 
-@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_matrix_is_its_definition(generator, kernel, masked):
+def test_matrix_is_its_definition(generator, kernel):
     query, key, _, _ = inputs(generator, batch=())
-    mask = None
-    if masked:
-        mask = torch.rand(7, 9, generator=generator) < 0.5
-        mask[:, 0] = True
-    expected = looped_matrix(kernel, query, key, mask)
-    torch.testing.assert_close(attention_matrix(kernel, query, key, mask), expected, **F64)
+    expected = looped_matrix(kernel, query, key)
+    torch.testing.assert_close(attention_matrix(kernel, query, key), expected, **F64)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "softmax"])
@@ -70,16 +64,11 @@ def test_rows_sum_to_one(generator, kernel):
     torch.testing.assert_close(rows, torch.ones_like(rows), **F64)
 
 
-@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_matrix_free_equals_dense(generator, kernel, masked, dtype, device):
+def test_matrix_free_equals_dense(generator, kernel, dtype, device):
     """Forward, transposed, and the gradients of both."""
     query, key, value, grad = inputs(generator, dtype=dtype, device=device)
-    mask = None
-    if masked:
-        mask = torch.rand(2, 1, 1, 9, generator=generator).to(device) < 0.5
-        mask[..., 0] = True
     tolerance = F64 if dtype == torch.float64 else F32
     for function, third, weight in [
         (attention, value, grad),
@@ -88,7 +77,7 @@ def test_matrix_free_equals_dense(generator, kernel, masked, dtype, device):
         results = []
         for backend in ("dense", "matrix_free"):
             leaves = [t.clone().requires_grad_() for t in (query, key, third)]
-            out = function(kernel, *leaves, mask, backend=backend)
+            out = function(kernel, *leaves, backend=backend)
             results.append([out, *torch.autograd.grad((out * weight).sum(), leaves)])
         for dense, free in zip(*results, strict=True):
             torch.testing.assert_close(free, dense, **tolerance)
@@ -104,24 +93,12 @@ def test_products_are_with_the_matrix_of_the_definition(generator):
 
 
 @pytest.mark.parametrize("backend", ["dense", "matrix_free"])
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_query_with_nothing_to_read_gets_zeros(generator, kernel, backend):
-    query, key, value, grad = inputs(generator)
-    mask = torch.zeros(1, 1, 1, 9, dtype=torch.bool)
-    read = attention(kernel, query, key, value, mask, backend=backend)
-    asked = attention_transposed(kernel, query, key, grad, mask, backend=backend)
-    assert read.abs().max() == asked.abs().max() == 0
-
-
-@pytest.mark.parametrize("backend", ["dense", "matrix_free"])
-@pytest.mark.parametrize("masked", [False, True])
-def test_one_far_point_does_not_disturb_the_others(generator, backend, masked):
+def test_one_far_point_does_not_disturb_the_others(generator, backend):
     x = torch.randn(1, 50, 3, generator=generator)
     x[0, 0] = 1e8
     value = torch.randn(1, 50, 2, generator=generator)
-    mask = (torch.arange(50) > 0)[None, None] if masked else None
-    exact = attention("rbf", x.double(), x.double(), value.double(), mask)
-    read = attention("rbf", x, x, value, mask, backend=backend)
+    exact = attention("rbf", x.double(), x.double(), value.double())
+    read = attention("rbf", x, x, value, backend=backend)
     torch.testing.assert_close(read.double()[:, 1:], exact[:, 1:], **F32)
 
 
@@ -220,6 +197,3 @@ def test_bad_input_names_the_choices(generator):
         ValueError, match=r"unknown backend 'sparse'.*'dense', 'matrix_free'"
     ):
         attention("rbf", query, key, value, backend="sparse")
-    by_query = torch.ones(7, 9, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"mask over keys.*\(7, 9\)"):
-        attention("rbf", query, key, value, by_query, backend="matrix_free")

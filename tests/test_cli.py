@@ -12,35 +12,26 @@ import torch
 import typer
 from matplotlib.image import imread
 from PIL import Image
-from typer.testing import CliRunner
 
-from helpers import toy
+from helpers import run_command as run
+from helpers import text_of, toy
 from icssl import __version__
 from icssl.app.cli import app
 from icssl.app.cli.common import user_errors
 from icssl.app.demo import CLOUDS, METHODS, run_demo
 from icssl.episodes.stream import load_episodes
 from icssl.model.build import load_model
-from icssl.tables.features import read_features
+from icssl.tables.reader import read_features
 from icssl.training.config import PRESETS, load_config
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, arguments)
-
-
-def text_of(result):
-    """The output without boxes and line breaks."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
 
 
 def test_help_names_every_command():
     result = run("--help")
     assert result.exit_code == 0
-    for command in ("demo", "params", "sample", "images", "features", "train"):
-        assert command in result.output
-    assert "reproduce" in result.output
-    assert "report" in result.output
+    commands = typer.main.get_command(app).commands
+    assert len(commands) == 14
+    for command in commands:
+        assert re.search(rf"^\W*{command}\b", result.output, re.MULTILINE), command
 
 
 def test_version():
@@ -200,9 +191,9 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
     tmp_path, monkeypatch, arguments
 ):
     """Not by its permissions, since root may write everywhere."""
-    for work in ("evaluation.evaluate.evaluate", "training.loop.train"):
+    for work in ("evaluation.scoring.evaluate", "training.loop.train"):
         monkeypatch.setattr(f"icssl.{work}", pytest.fail)
-    for work in ("registry.render", "report.write_report"):
+    for work in ("catalogue.render", "report.write_report"):
         monkeypatch.setattr(f"icssl.bench.paper.{work}", pytest.fail)
     monkeypatch.setattr("icssl.episodes.feature_tables.extract_folder", pytest.fail)
     (tmp_path / "file").write_text("in the way")
@@ -349,7 +340,7 @@ def test_resume_takes_the_configuration_of_the_checkpoint(tmp_path, monkeypatch)
     def interrupt(progress):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("icssl.app.cli.train._shown", interrupt)
+    monkeypatch.setattr("icssl.app.cli.train._loss_and_accuracy", interrupt)
     started = train(tmp_path / "run", "--no-tensorboard", "--seeds", "2", "clip=2")
     assert started.exit_code == 130
     monkeypatch.undo()
@@ -377,7 +368,7 @@ def test_train_stopped_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     def interrupt(progress):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("icssl.app.cli.train._shown", interrupt)
+    monkeypatch.setattr("icssl.app.cli.train._loss_and_accuracy", interrupt)
     result = train(tmp_path / "run", "--no-tensorboard")
     assert result.exit_code == 130
     assert "Add --resume to go on" in text_of(result)

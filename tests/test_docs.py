@@ -7,6 +7,7 @@ import dataclasses
 import fnmatch
 import importlib
 import json
+import pydoc
 import re
 import runpy
 import subprocess
@@ -27,6 +28,7 @@ from icssl.training.config import PRESETS, TrainConfig
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+PACKAGE = ROOT / "src" / "icssl"
 BUILT = ("_build", "generated", "tutorials", "_templates")
 PAGES = sorted(
     path
@@ -130,6 +132,26 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+TODAY = [page for page in MARKDOWN if page.name not in ("LOG.md", "CHANGELOG.md")]
+
+
+@pytest.mark.parametrize("page", TODAY, ids=lambda path: path.stem)
+def test_files_that_a_page_names_are_there(page):
+    """Paths from the root of the repository or of the package, as `model/head.py`."""
+    tops = {path.name for folder in (ROOT, PACKAGE) for path in folder.iterdir()}
+    for name in re.findall(
+        r"`([\w/-]+/[\w.-]+\.(?:py|md|toml|safetensors))`", page.read_text()
+    ):
+        if name.split("/")[0] in tops:
+            assert (ROOT / name).exists() or (PACKAGE / name).exists(), name
+
+
+@pytest.mark.parametrize("page", TODAY, ids=lambda path: path.stem)
+def test_names_of_the_package_on_a_page_are_there(page):
+    for name in re.findall(r"`(icssl(?:\.\w+)+)\b[^`/]*`", page.read_text()):
+        assert pydoc.locate(name) is not None, name
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
@@ -262,30 +284,6 @@ def test_parity_is_measured_at_toy_size(tmp_path):
     line = json.loads((tmp_path / "results" / "benchmark-parity.json").read_text())
     assert {row["set"] for row in line["rows"]} == {"iris"}
     assert "16" in (tmp_path / "results" / "benchmark-parity.md").read_text()
-
-
-def test_tables_and_curves_are_made_at_toy_size(tmp_path):
-    """From training to the page of results, with two steps and one source."""
-
-    def run(script, *options):
-        command = [sys.executable, ROOT / script, *map(str, options)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    models = tmp_path / "models"
-    jobs = "orig_icl,once-1024/e2e_wide"
-    run("scripts/train_table.py", models, "--steps", 2, "--only", jobs)
-    again = run("scripts/train_table.py", models, "--steps", 2, "--only", jobs)
-    assert again == ""  # what is there is not trained again
-    few = ("--episodes", 4, "--root", tmp_path)
-    out = run(
-        "benchmarks/accuracy.py", models, *few, "--tuning", 3, "--sources", "cylinder"
-    )
-    assert json.loads(out.splitlines()[-1])["rows"] == 4 * 15
-    page = (tmp_path / "docs" / "results.md").read_text()
-    assert "| RBF-SVC |" in page
-    assert "*published*" in page
-    line = json.loads(run("benchmarks/sample_efficiency.py", models, *few).splitlines()[-1])
-    assert {row["training_episodes"] for row in line["rows"]} == {8}  # two steps of four
 
 
 def test_gallery_is_drawn(tmp_path):

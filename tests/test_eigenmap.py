@@ -62,10 +62,17 @@ def test_stage_is_the_papers_transformer(generator, layers, heads, loops):
         torch.testing.assert_close(result[i], expected, **F64)
 
 
+def lemma2_with(mu, k, iterations):
+    """The construction of Lemma 2 with a mu of our own, instead of an estimated one."""
+    stage = EigenmapTransformer(k, layers=k * iterations).double()
+    stage.start_from_lemma2(mu)
+    return stage
+
+
 def test_lemma2_has_the_weights_of_the_proof():
     """DESIGN.md section 3: the power layer with A = -I, which the paper prints as +I."""
     k, mu = 3, 2.5
-    stage = EigenmapTransformer.lemma2(k, iterations=2, mu=mu)
+    stage = lemma2_with(mu, k, iterations=2)
     assert stage.order == list(range(6))
     eye = torch.eye(k).double()
     for first in (0, 3):
@@ -87,7 +94,7 @@ def test_lemma2_is_block_power_iteration(generator, iterations):
     operator, x = random_case(generator)
     r = operator.matrix
     mu = 1.1 * torch.linalg.matrix_norm(r, ord=2).max().square().item()
-    stage = EigenmapTransformer.lemma2(4, iterations, mu)
+    stage = lemma2_with(mu, 4, iterations)
     expected = fourier_start(x, 4)
     for _ in range(iterations):
         q, upper = torch.linalg.qr(mu * expected - r @ (r.mT @ expected))
@@ -98,8 +105,9 @@ def test_lemma2_is_block_power_iteration(generator, iterations):
 @pytest.mark.parametrize("mu", [None, 1.5, 4.0])
 def test_lemma2_converges_to_the_bottom_eigenvectors(mu):
     x = blobs()
-    operator = LaplacianTransformer.lemma1(1.5)(x).formed()
-    f = EigenmapTransformer.lemma2(4, 500, mu)(operator, x)
+    operator = LaplacianTransformer.lemma1(1.5)(x).form()
+    stage = EigenmapTransformer.lemma2(4, 500) if mu is None else lemma2_with(mu, 4, 500)
+    f = stage(operator, x)
     expected = bottom_eigenvectors(operator.dense(), 4)
     assert principal_angle(f, expected) < 1e-6
     torch.testing.assert_close(f.mT @ f, torch.eye(4).double()[None], **F64)
@@ -108,7 +116,7 @@ def test_lemma2_converges_to_the_bottom_eigenvectors(mu):
 def test_lemma2_finds_a_repeated_eigenvalue_as_a_subspace():
     """Blobs so far apart that the graph falls into four pieces: a null space of four."""
     x = 100 * blobs(n=40)
-    operator = LaplacianTransformer.lemma1(100.0)(x).formed()
+    operator = LaplacianTransformer.lemma1(100.0)(x).form()
     r = operator.dense()
     assert torch.linalg.eigvalsh(r @ r.mT)[0, 3] < 1e-12
     f = EigenmapTransformer.lemma2(4, 400)(operator, x)
@@ -202,7 +210,7 @@ def test_bad_options(generator):
     with pytest.raises(ValueError, match="iterations must be at least 1, got 0"):
         EigenmapTransformer.lemma2(4, 0)
     with pytest.raises(ValueError, match="mu must be a positive, finite number, got -1"):
-        EigenmapTransformer.lemma2(4, 2, mu=-1.0)
+        lemma2_with(-1.0, 4, 2)
     operator, x = random_case(generator)
     with pytest.raises(ValueError, match=r"k = 10, n = 9"):
         EigenmapTransformer(10).double()(operator, x)

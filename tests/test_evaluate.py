@@ -50,7 +50,8 @@ def model(generator):
 
 
 def test_every_method_of_the_paper_has_a_name():
-    with (ROOT / "results" / "paper_values.csv").open() as file:
+    path = ROOT / "src" / "icssl" / "bench" / "paper" / "paper_values.csv"
+    with path.open() as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == "accuracy"]
     assert {row["method"] for row in rows} <= set(METHODS)
     assert set(METHODS) == set(TRAINED) | set(BASELINES)
@@ -221,7 +222,7 @@ def test_cli_says_that_training_was_cut_short(tmp_path):
     ("metric", "shown"),
     [
         ("log_loss", "sphere: log loss minus that of majority, paired over episodes"),
-        ("expected_calibration_error", "so no differences are paired"),
+        ("expected_calibration_error", "there are no paired differences"),
     ],
 )
 def test_cli_compares_by_the_metric_that_was_asked_for(tmp_path, metric, shown):

@@ -16,16 +16,16 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from torch.nn.functional import cross_entropy
 
+from bench_helpers import FEW, FIRST, OTHER, SECOND, SPHERE, toy_specs, without_time
 from helpers import bottom_eigenvectors, principal_angle, toy_config
 from icssl import ICSSLTransformer, ModelConfig
-from icssl.bench import probes, runner
-from icssl.bench.batches import AT_ONCE, batches_of
+from icssl.bench import batches, probes, runner, work
+from icssl.bench.batches import AT_ONCE, Training, batches_of, train_batch
 from icssl.bench.probes import EIG, Alignment, Mechanism
 from icssl.bench.render import Picture, Table, save_picture, write_page
-from icssl.bench.runner import Training, run_missing, train_batch
-from icssl.bench.runs import read_runs
+from icssl.bench.runner import run_missing
 from icssl.bench.spec import Scores, Spec, accuracies_of
-from icssl.bench.store import Store
+from icssl.bench.store import Store, read_runs
 from icssl.episodes.data_config import DataConfig
 from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation import scoring as evaluation
@@ -36,28 +36,6 @@ from icssl.evaluation.scoring import evaluate
 from icssl.methods import BASELINES
 from icssl.training.config import TrainConfig
 from icssl.training.loop import train
-
-SPHERE = DataConfig(("sphere",), n=20)
-FIRST, SECOND = (toy_config("transformer", "steps=5", f"seed={i}") for i in range(2))
-OTHER = toy_config("orig_icl", "steps=5")
-FEW = {"episodes": 4, "tuning": 3}
-
-
-def specs():
-    """Seven of them, from three models of two architectures, and two without any."""
-    return [
-        Scores("transformer", SPHERE, 3, (FIRST, SECOND), **FEW),
-        Scores("transformer", SPHERE, 5, (FIRST, SECOND), **FEW),
-        Scores("transformer", SPHERE, 3, (FIRST,), **FEW),
-        Scores("orig_icl", SPHERE, 3, (OTHER,), **FEW),
-        Alignment(EIG, OTHER, SPHERE, 3, episodes=4),
-        Scores("majority", SPHERE, 3, **FEW),
-        Scores("nearest_neighbour", SPHERE, 3, **FEW),
-    ]
-
-
-def without_time(row):
-    return {name: value for name, value in row.items() if name != "seconds"}
 
 
 @pytest.fixture
@@ -207,14 +185,14 @@ def test_kinds_of_specs_share_no_key():
 
 
 def test_equal_specs_share_a_key():
-    for one, other in zip(specs(), specs(), strict=True):
+    for one, other in zip(toy_specs(), toy_specs(), strict=True):
         assert one is not other
         assert one.key == other.key
-    assert len({spec.key for spec in specs()}) == len(specs())
+    assert len({spec.key for spec in toy_specs()}) == len(toy_specs())
 
 
 def test_keys_are_those_of_another_process():
-    code = "from test_experiments import specs; print(*(spec.key for spec in specs()))"
+    code = "from bench_helpers import toy_specs; print(*(spec.key for spec in toy_specs()))"
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     environment = {**os.environ, "PYTHONHASHSEED": "12", "PYTHONPATH": path}
     printed = subprocess.run(
@@ -224,11 +202,11 @@ def test_keys_are_those_of_another_process():
         check=True,
         env=environment,
     ).stdout.split()
-    assert printed == [spec.key for spec in specs()]
+    assert printed == [spec.key for spec in toy_specs()]
 
 
 def test_a_spec_is_described_in_plain_values():
-    for spec in (*specs(), *BASES):
+    for spec in (*toy_specs(), *BASES):
         text = json.dumps(spec.describe(), sort_keys=True)
         assert json.loads(text)["data"]["sources"] == ["sphere"]
 
@@ -237,24 +215,24 @@ def test_a_spec_is_described_in_plain_values():
 
 
 def test_what_is_there_is_not_run_again(store, monkeypatch):
-    assert run_missing(specs(), store) == len(specs()) == len(store)
+    assert run_missing(toy_specs(), store) == len(toy_specs()) == len(store)
     before = store.path.read_bytes()
-    monkeypatch.setattr(runner, "train_batch", pytest.fail)
-    assert run_missing(specs(), store) == 0
-    assert run_missing(specs(), Store(store.path)) == 0
+    monkeypatch.setattr(batches, "train_batch", pytest.fail)
+    assert run_missing(toy_specs(), store) == 0
+    assert run_missing(toy_specs(), Store(store.path)) == 0
     assert store.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("number", [1, 5])
 def test_a_row_that_was_deleted_is_run_alone_and_comes_out_the_same(store, number):
-    run_missing(specs(), store)
+    run_missing(toy_specs(), store)
     rows = {row["key"]: row for row in store}
-    lost = specs()[number].key
+    lost = toy_specs()[number].key
     lines = store.path.read_text().splitlines(keepends=True)
     store.path.write_text("".join(line for line in lines if lost not in line))
     told = []
     again = Store(store.path)
-    assert run_missing(specs(), again, report=told.append) == 1
+    assert run_missing(toy_specs(), again, report=told.append) == 1
     assert {progress.total for progress in told} == {1}
     assert without_time(again[lost]) == without_time(rows[lost])
 
@@ -267,13 +245,13 @@ def counted_training(monkeypatch):
         calls.append(list(configs))
         return train(configs, **options)
 
-    monkeypatch.setattr(runner, "train", counting)
+    monkeypatch.setattr(batches, "train", counting)
     return calls
 
 
 def test_a_model_that_several_specs_need_is_trained_once(store, monkeypatch):
     calls = counted_training(monkeypatch)
-    run_missing(specs(), store)
+    run_missing(toy_specs(), store)
     assert sorted(map(len, calls)) == [1, 1, 1]
     assert {config for call in calls for config in call} == {FIRST, SECOND, OTHER}
 
@@ -281,13 +259,13 @@ def test_a_model_that_several_specs_need_is_trained_once(store, monkeypatch):
 def test_models_trained_at_once_give_the_rows_of_models_trained_alone(
     store, tmp_path, monkeypatch
 ):
-    run_missing(specs(), store)
+    run_missing(toy_specs(), store)
     monkeypatch.setitem(AT_ONCE, "cpu", 8)
     calls = counted_training(monkeypatch)
     together = Store(tmp_path / "together.jsonl")
-    run_missing(specs(), together)
+    run_missing(toy_specs(), together)
     assert sorted(map(len, calls)) == [1, 2]
-    for spec in specs()[:4]:
+    for spec in toy_specs()[:4]:
         one, other = store[spec.key], together[spec.key]
         assert one["accuracies"] == pytest.approx(other["accuracies"], abs=1e-3)
         assert one["held_out_loss"] == pytest.approx(other["held_out_loss"], abs=1e-3)
@@ -298,13 +276,13 @@ def test_models_trained_at_once_give_the_rows_of_models_trained_alone(
 def test_every_spec_is_run_once_and_after_its_models(monkeypatch, at_once):
     monkeypatch.setitem(AT_ONCE, "cpu", at_once)
     wide = toy_config("orig_icl", "steps=5", "data.sources=product")  # of another shape
-    given = [*specs(), Scores("orig_icl", SPHERE, 3, (wide, OTHER))]
-    batches = batches_of([*given, *specs()], "cpu")
-    ran = [spec for batch in batches for spec in batch.specs]
+    given = [*toy_specs(), Scores("orig_icl", SPHERE, 3, (wide, OTHER))]
+    found = batches_of([*given, *toy_specs()], "cpu")
+    ran = [spec for batch in found for spec in batch.specs]
     assert {spec.key for spec in ran} == {spec.key for spec in given}
     assert len(ran) == len(given)
     trained = []
-    for batch in batches:
+    for batch in found:
         assert len(batch.configs) <= at_once
         assert len({config.model for config in batch.configs}) <= 1
         assert len({config.data.sources for config in batch.configs}) <= 1
@@ -315,29 +293,29 @@ def test_every_spec_is_run_once_and_after_its_models(monkeypatch, at_once):
 
 def test_without_time_nothing_is_started_and_another_run_completes(store):
     told = []
-    assert run_missing(specs(), store, minutes=0, report=told.append) == 0
+    assert run_missing(toy_specs(), store, minutes=0, report=told.append) == 0
     assert told == []
-    assert run_missing(specs(), store) == len(specs())
+    assert run_missing(toy_specs(), store) == len(toy_specs())
 
 
 def test_nothing_more_is_started_after_so_many_minutes(store, monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(runner, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(work, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     told = []
 
     def report(progress):
         told.append(progress)
         clock.now += 60  # every piece of work takes a minute
 
-    run_missing(specs(), store, minutes=2.5, report=report)
+    run_missing(toy_specs(), store, minutes=2.5, report=report)
     assert len(told) == 3  # begun after 0, 1 and 2 minutes
     assert told[0].seconds_left is None
     assert told[1].seconds_left > 0
     assert [p.done for p in told] == sorted(p.done for p in told)
-    assert {p.total for p in told} == {len(specs())}
-    assert 0 < len(store) < len(specs())
-    run_missing(specs(), store, report=report)
-    assert len(store) == len(specs())
+    assert {p.total for p in told} == {len(toy_specs())}
+    assert 0 < len(store) < len(toy_specs())
+    run_missing(toy_specs(), store, report=report)
+    assert len(store) == len(toy_specs())
 
 
 @pytest.mark.parametrize("stop", [1, 3, 5])
@@ -350,23 +328,23 @@ def test_an_interrupted_run_keeps_its_rows_and_goes_on(store, tmp_path, stop):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_missing(specs(), store, report=interrupt)
+        run_missing(toy_specs(), store, report=interrupt)
     kept = Store(store.path)
     assert len(kept) == told[-1].done
-    run_missing(specs(), kept)
+    run_missing(toy_specs(), kept)
     straight = Store(tmp_path / "straight.jsonl")
-    run_missing(specs(), straight)
+    run_missing(toy_specs(), straight)
     wanted = {row["key"]: without_time(row) for row in Store(straight.path)}
     assert {row["key"]: without_time(row) for row in Store(store.path)} == wanted
 
 
 def test_classical_methods_in_processes_of_their_own_give_the_same_rows(store, tmp_path):
-    run_missing(specs(), store, workers=2)
+    run_missing(toy_specs(), store, workers=2)
     alone = Store(tmp_path / "alone.jsonl")
-    run_missing(specs(), alone)
+    run_missing(toy_specs(), alone)
     wanted = {row["key"]: without_time(row) for row in alone}
     assert {row["key"]: without_time(row) for row in store} == wanted
-    assert run_missing(specs(), store, workers=2) == 0
+    assert run_missing(toy_specs(), store, workers=2) == 0
 
 
 def test_what_other_processes_had_begun_is_stored_when_a_run_is_interrupted(store):
@@ -374,16 +352,16 @@ def test_what_other_processes_had_begun_is_stored_when_a_run_is_interrupted(stor
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_missing(specs(), store, workers=1, report=interrupt)
+        run_missing(toy_specs(), store, workers=1, report=interrupt)
     kept = Store(store.path)
     before = len(kept)
     assert all(not row["spec"]["trainings"] for row in kept)
-    assert run_missing(specs(), kept, workers=1) == len(specs()) - before
+    assert run_missing(toy_specs(), kept, workers=1) == len(toy_specs()) - before
 
 
 def test_without_time_no_other_process_is_started(store, monkeypatch):
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", pytest.fail)
-    assert run_missing(specs(), store, workers=2, minutes=0) == 0
+    monkeypatch.setattr(runner, "Pool", pytest.fail)
+    assert run_missing(toy_specs(), store, workers=2, minutes=0) == 0
 
 
 def test_an_error_in_another_process_is_raised_here(store):
@@ -402,9 +380,9 @@ def test_models_of_the_runner_are_those_of_train():
 
 
 def test_every_run_that_adds_rows_says_how_long_it_took(store):
-    run_missing(specs()[-2:], store)
-    run_missing(specs()[-2:], store)  # nothing to do, nothing to say
-    run_missing(specs()[-3:], store)
+    run_missing(toy_specs()[-2:], store)
+    run_missing(toy_specs()[-2:], store)  # nothing to do, nothing to say
+    run_missing(toy_specs()[-3:], store)
     lines = read_runs(store)
     assert [line["rows"] for line in lines] == [2, 1]
     assert all(line["seconds"] > 0 and line["device"] for line in lines)
@@ -434,7 +412,7 @@ def test_training_an_encoder_leaves_the_precision_of_the_process_as_it_was():
 
 
 def test_rows_are_those_of_evaluate(store):
-    run_missing(specs(), store)
+    run_missing(toy_specs(), store)
     models = [ModelMethod(train([config])[0]) for config in (FIRST, SECOND)]
     methods = {
         "both": models,
@@ -451,7 +429,7 @@ def test_rows_are_those_of_evaluate(store):
         6: direct["1-NN", 3],
     }
     for number, row in wanted.items():
-        stored = store[specs()[number].key]
+        stored = store[toy_specs()[number].key]
         assert set(stored["metrics"]) == set(METRIC_NAMES)
         for name, estimate in row.metrics.items():
             assert stored["metrics"][name]["mean"] == pytest.approx(estimate.mean, abs=1e-5)
@@ -467,20 +445,20 @@ def test_rows_are_those_of_evaluate(store):
         assert stored["majority_rate"] == row.majority_rate
         assert stored["settings"] == row.settings
     seeds = [direct[name, 3].metrics["accuracy"].mean for name in ("first", "second")]
-    assert store[specs()[0].key]["seeds"] == pytest.approx(seeds, abs=1e-5)
+    assert store[toy_specs()[0].key]["seeds"] == pytest.approx(seeds, abs=1e-5)
     assert seeds[0] != seeds[1]
 
 
 def test_a_row_says_where_it_comes_from(store):
-    run_missing(specs(), store)
-    for spec in specs():
+    run_missing(toy_specs(), store)
+    for spec in toy_specs():
         row = store[spec.key]
         assert row["spec"] == json.loads(json.dumps(spec.describe()))
         assert row["torch"] == torch.__version__
         assert row["device"].endswith("CPU")
         assert row["seconds"] >= 0
         assert ("undertrained" in row) == bool(spec.trainings)
-    assert store[specs()[0].key]["episodes_seen"] == 2 * 5 * 4
+    assert store[toy_specs()[0].key]["episodes_seen"] == 2 * 5 * 4
 
 
 @pytest.mark.parametrize(

@@ -28,31 +28,38 @@ from helpers import F64, bottom_eigenvectors, principal_angle
 from icssl import ICSSLClassifier
 from icssl._util.errors import did_you_mean
 from icssl.app.cli import app as command
-from icssl.app.cli.about import _reached
-from icssl.app.explore import figures, tables
-from icssl.app.explore.events import (
+from icssl.app.cli.tools import _host_in_link
+from icssl.app.explore import figures
+from icssl.app.explore import uploads as tables
+from icssl.app.explore.clouds import (
+    SOURCES,
+    cache_last,
+    draw_cloud,
+    drawn_coordinates,
+    one_label_per_class,
+    plane_coordinates,
+    predict_cloud,
+    reasons,
+)
+from icssl.app.explore.layers import (
+    MOST_SHOWN,
+    constructed_model,
+    trace_layers,
+    trained_model,
+)
+from icssl.app.explore.state import (
     BUTTONS,
     CLOUDS,
+    MOST_CLASSES,
     SETTINGS,
+    State,
     after_button,
     after_click,
     after_setting,
     cloud_of,
-)
-from icssl.app.explore.inside import (
-    MOST_SHOWN,
-    constructed_model,
-    open_model,
-    trained_model,
-)
-from icssl.app.explore.play import answer, drawable, flat_or_solid, reasons
-from icssl.app.explore.sources import SOURCES, draw_cloud, one_label_a_class, remembered
-from icssl.app.explore.state import (
-    MOST_CLASSES,
-    State,
     from_link,
     to_link,
-    with_one_label_a_class,
+    with_one_label_per_class,
 )
 
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
@@ -61,7 +68,7 @@ pytest.importorskip("pyarrow")
 
 import pandas as pd
 
-from icssl.app.explore import table_view, views
+from icssl.app.explore import page_views, table_view
 from icssl.app.explore.app import _refusal, build_app, listen, server_on
 
 
@@ -100,7 +107,7 @@ def test_a_link_without_labels_has_one_a_class():
 def test_the_page_opens_with_the_first_seed_and_the_labels_of_its_own_rule():
     start = State()
     assert start.seed == 0
-    assert with_one_label_a_class(replace(start, labels=())) == start
+    assert with_one_label_per_class(replace(start, labels=())) == start
 
 
 def test_an_unchanged_page_has_a_short_address():
@@ -174,16 +181,16 @@ def test_more_points_were_asked_for_than_a_table_has():
     after = after_button(state, "label")
     assert after.point == 149
     assert [point for point, _ in after.labels] == [3, 149]
-    assert views.play(state) is not None
+    assert page_views.play(state) is not None
 
 
 def test_buttons():
     state = State()
     assert after_button(state, "clear").labels == ()
     assert after_button(after_button(state, "clear"), "start").labels == state.labels
-    found = answer(cloud_of(state), state.labels)
+    found = predict_cloud(cloud_of(state), state.labels)
     assert after_button(state, "suggest").point == found.suggested
-    assert found.given[found.suggested] < 0
+    assert found.labels[found.suggested] < 0
     alone = after_button(state, "clear")
     assert after_button(alone, "suggest") == alone
     many = state
@@ -208,10 +215,10 @@ def test_every_source_is_drawn_the_same_again_and_classified(source):
     np.testing.assert_array_equal(cloud.y, again.y)
     assert len(cloud.x) == 60
     assert not np.array_equal(cloud.x, draw_cloud(source, 60, 0.05, 4).x)
-    points = flat_or_solid(cloud)
+    points = drawn_coordinates(cloud)
     assert points.shape in ((60, 2), (60, 3))
     assert np.isfinite(points).all()
-    found = answer(cloud, one_label_a_class(cloud))
+    found = predict_cloud(cloud, one_label_per_class(cloud))
     np.testing.assert_allclose(found.distributions.sum(axis=1), 1)
     assert set(found.rivals) == {"label_spreading", "svc", "logistic_regression"}
 
@@ -224,17 +231,17 @@ def test_noise_moves_points_by_its_share_of_their_spread():
 
 def test_fewer_than_two_classes_have_no_answer():
     cloud = draw_cloud("two_moons", 50, 0.1, 0)
-    assert answer(cloud, ()) is None
-    assert answer(cloud, ((1, 0), (2, 0))) is None
+    assert predict_cloud(cloud, ()) is None
+    assert predict_cloud(cloud, ((1, 0), (2, 0))) is None
     for tab in ("play", "why", "inside"):
-        shown = getattr(views, tab)(State(n=50, tab=tab, labels=()))
+        shown = getattr(page_views, tab)(State(n=50, tab=tab, labels=()))
         assert "two classes" in str(shown["note"])
 
 
 def test_the_answer_is_the_classifiers_own():
     cloud = draw_cloud("wine", 178, 0.0, 1)
-    labels = one_label_a_class(cloud)
-    found = answer(cloud, labels)
+    labels = one_label_per_class(cloud)
+    found = predict_cloud(cloud, labels)
     given = np.full(178, -1)
     given[[point for point, _ in labels]] = [code for _, code in labels]
     own = ICSSLClassifier().fit(cloud.x, given)
@@ -245,14 +252,14 @@ def test_the_answer_is_the_classifiers_own():
     assert found.accuracy(found.predicted, cloud.y) == share
     assert found.views == "all views"
     large = draw_cloud("two_moons", 401, 0.1, 0)
-    assert answer(large, one_label_a_class(large)).views == "one view"
+    assert predict_cloud(large, one_label_per_class(large)).views == "one view"
 
 
 def test_contributions_add_up_to_the_logit_and_its_probability():
     cloud = draw_cloud("iris", 150, 0.0, 0)
-    labels = (*one_label_a_class(cloud), (7, int(cloud.y[7])))
-    found = answer(cloud, tuple(sorted(labels)))
-    for point in np.flatnonzero(found.given < 0)[:20]:
+    labels = (*one_label_per_class(cloud), (7, int(cloud.y[7])))
+    found = predict_cloud(cloud, tuple(sorted(labels)))
+    for point in np.flatnonzero(found.labels < 0)[:20]:
         each = reasons(found, int(point))
         for reason in each:
             assert reason.logit == pytest.approx(sum(reason.parts) + reason.base)
@@ -267,7 +274,7 @@ def test_rows_far_from_all_others_do_not_squeeze_the_picture():
     generator = np.random.default_rng(0)
     embedding = generator.standard_normal((100, 4))
     embedding[0] = 1e4
-    drawn = drawable(embedding)
+    drawn = plane_coordinates(embedding)
     assert drawn.shape == (100, 2)
     assert np.abs(drawn).max() < 20 * np.median(np.abs(drawn))
 
@@ -282,16 +289,16 @@ def moons():
 
 @pytest.mark.parametrize("weights", ["trained", "constructed"])
 def test_layers_are_those_of_the_model(moons, weights):
-    opened = open_model(weights, moons, one_label_a_class(moons))
+    opened = trace_layers(weights, moons, one_label_per_class(moons))
     stages = [layer.stage for layer in opened.layers]
     assert stages == sorted(stages, key=["walks", "eigenmap", "descent"].index)
-    assert opened.shown.tolist() == list(range(80))
+    assert opened.points.tolist() == list(range(80))
     for layer in opened.layers:
         if layer.stage == "walks":
             np.testing.assert_allclose(layer.value.sum(axis=1), 1, atol=1e-5)
     model = trained_model() if weights == "trained" else constructed_model()
     labels = torch.full((1, 80), -1)
-    for point, code in one_label_a_class(moons):
+    for point, code in one_label_per_class(moons):
         labels[0, point] = code
     from icssl import Episode
 
@@ -302,7 +309,7 @@ def test_layers_are_those_of_the_model(moons, weights):
 
 @pytest.mark.parametrize("weights", ["trained", "constructed"])
 def test_angles_are_those_of_another_formula(moons, weights):
-    opened = open_model(weights, moons, one_label_a_class(moons))
+    opened = trace_layers(weights, moons, one_label_per_class(moons))
     assert len(opened.to_truth) == len(opened.eigenmap_layers)
     model = trained_model() if weights == "trained" else constructed_model()
     with torch.no_grad():
@@ -318,7 +325,7 @@ def test_angles_are_those_of_another_formula(moons, weights):
 
 
 def test_the_constructed_features_come_nearer_to_the_true_eigenvectors(moons):
-    opened = open_model("constructed", moons, one_label_a_class(moons))
+    opened = trace_layers("constructed", moons, one_label_per_class(moons))
     assert opened.to_truth[-1] < opened.to_truth[0]
     assert opened.to_operator[-1] < opened.to_operator[0]
 
@@ -326,12 +333,12 @@ def test_the_constructed_features_come_nearer_to_the_true_eigenvectors(moons):
 def test_of_many_points_some_take_part_and_the_labelled_ones_always_do():
     cloud = draw_cloud("sphere", 1000, 0.1, 0)
     labels = ((3, 0), (998, 1))
-    opened = open_model("trained", cloud, labels)
-    assert len(opened.shown) == MOST_SHOWN
-    assert {3, 998} <= set(opened.shown.tolist())
-    shown = views.inside(State(source="sphere", n=1000, tab="inside", labels=labels))
+    opened = trace_layers("trained", cloud, labels)
+    assert len(opened.points) == MOST_SHOWN
+    assert {3, 998} <= set(opened.points.tolist())
+    shown = page_views.inside(State(source="sphere", n=1000, tab="inside", labels=labels))
     numbers = [n for trace in shown["cloud"]["data"] for n in trace["customdata"]]
-    assert set(numbers) == set(opened.shown.tolist())
+    assert set(numbers) == set(opened.points.tolist())
 
 
 # Figures
@@ -363,9 +370,9 @@ def test_every_point_is_drawn_once_and_says_which_it_is(axes):
 @pytest.mark.parametrize("source", ["sphere", "images", "digits"])
 def test_a_tab_is_shown_only_when_it_is_open(tab, source):
     state = from_link(f"?n=60&source={source}")[0]
-    assert getattr(views, tab)(replace(state, tab="data")) is None
-    shown = getattr(views, tab)(replace(state, tab=tab))
-    assert set(shown) == set(views.OUTPUTS[tab])
+    assert getattr(page_views, tab)(replace(state, tab="data")) is None
+    shown = getattr(page_views, tab)(replace(state, tab=tab))
+    assert set(shown) == set(page_views.OUTPUTS[tab])
     assert shown["cloud"]["data"]
 
 
@@ -395,10 +402,10 @@ def test_a_table_is_read_labelled_marked_and_written(suffix, tmp_path):
     upload = uploads.add(path.name, encoded(path.read_bytes()))
     assert upload.guess == "species"
     assert uploads.columns(upload.key) == [str(name) for name in frame.columns]
-    found, warned = tables.labelled_table(upload, "species", ((70, "versicolor"),))
+    found, warned = tables.label_upload(upload, "species", ((70, "versicolor"),))
     assert warned == ()
     assert found.labels[70] == "versicolor"
-    assert (found.given >= 0).sum() == 7
+    assert (found.given_codes >= 0).sum() == 7
     name, content = tables.download(upload, found)
     assert name == f"flowers-labelled{suffix}"
     written = tmp_path / name
@@ -415,8 +422,8 @@ def test_a_table_is_read_labelled_marked_and_written(suffix, tmp_path):
         ("code.py", b"import os", "drop a file that ends in .csv or .parquet"),
         ("empty.csv", b"", "is empty"),
         ("torn.parquet", b"PAR1", "torn.parquet cannot be read as .parquet"),
-        ("picture.csv", b"\x89PNG\xff\xfe", "picture.csv cannot be read as a table"),
-        ("ragged.csv", b'a,b\n"1,2\n3,4\n', "ragged.csv cannot be read as a table"),
+        ("picture.csv", b"\x89PNG\xff\xfe", "picture.csv is not text in UTF-8"),
+        ("ragged.csv", b'a,b\n"1,2\n3,4\n', "ragged.csv cannot be read from line 2 on"),
         (
             "long.csv",
             b"a,b\n" + b"1,2\n" * 5001,
@@ -432,9 +439,8 @@ def test_what_is_no_table_for_the_page_is_refused(name, content, words):
 
 
 def test_a_line_cut_short_is_named_without_the_folder_it_is_read_from():
-    upload = tables.read_upload("short.csv", encoded(b"a,b,label\n1,2,x\n3\n"))
     with pytest.raises(ValueError, match=r"^short\.csv, line 3, has 1 fields") as caught:
-        tables.labelled_table(upload, "label", ())
+        tables.read_upload("short.csv", encoded(b"a,b,label\n1,2,x\n3\n"))
     assert tempfile.gettempdir() not in str(caught.value)
 
 
@@ -476,7 +482,7 @@ def test_the_name_of_a_file_is_never_a_path(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     upload = tables.read_upload(name, encoded(b"a,label\n1,x\n2,y\n3,\n4,\n"))
     assert upload.name == "x.csv"
-    found, _ = tables.labelled_table(upload, "label", ())
+    found, _ = tables.label_upload(upload, "label", ())
     assert tables.download(upload, found)[0] == "x-labelled.csv"
     assert list(tmp_path.iterdir()) == []
 
@@ -506,13 +512,13 @@ def test_the_page_says_what_to_do_about_a_table():
 def test_marks_are_of_the_kind_of_the_other_labels():
     text = b"a,label\n" + b"1,0\n5,1\n" * 5 + b"2,\n4,\n"
     upload = tables.read_upload("numbers.csv", encoded(text))
-    found, _ = tables.labelled_table(upload, "label", ((10, "1"), (11, "2")))
+    found, _ = tables.label_upload(upload, "label", ((10, "1"), (11, "2")))
     assert found.labels[[10, 11]].tolist() == [1, 2]
     with pytest.raises(ValueError, match="whole numbers, got 'oak'"):
-        tables.labelled_table(upload, "label", ((10, "oak"),))
+        tables.label_upload(upload, "label", ((10, "oak"),))
     for row in (99, -1):
         with pytest.raises(ValueError, match=f"row {row} is not in the table"):
-            tables.labelled_table(upload, "label", ((row, "1"),))
+            tables.label_upload(upload, "label", ((row, "1"),))
 
 
 def test_every_picture_of_an_embedding_says_how_it_is_drawn():
@@ -521,9 +527,9 @@ def test_every_picture_of_an_embedding_says_how_it_is_drawn():
     notes = [data_note(uploads, table=upload.key, target="species")]
     for tab in ("play", "inside", "why"):
         state = from_link(f"?source=wine&tab={tab}")[0]
-        notes.append(str(getattr(views, tab)(state)["note"]))
+        notes.append(str(getattr(page_views, tab)(state)["note"]))
         flat = from_link(f"?n=50&tab={tab}")[0]
-        assert "hyperbolic" not in str(getattr(views, tab)(flat)["note"])
+        assert "hyperbolic" not in str(getattr(page_views, tab)(flat)["note"])
     for note in notes:
         assert "drawn nearer (by the inverse hyperbolic sine)" in note
 
@@ -548,7 +554,7 @@ def in_threads(count, work):
 def test_one_thread_computes_at_a_time_and_the_same_question_once():
     running, most, asked = [], [], []
 
-    @remembered(4)
+    @cache_last(4)
     def slow(question):
         running.append(question)
         asked.append(question)
@@ -565,7 +571,7 @@ def test_one_thread_computes_at_a_time_and_the_same_question_once():
 def test_the_thread_of_a_request_computes_alone():
     """OpenMP counts for every thread: the main one's limit does not hold in a request's."""
 
-    @remembered(1)
+    @cache_last(1)
     def pools():
         return {pool["num_threads"] for pool in threadpool_info()}
 
@@ -587,7 +593,7 @@ def test_tables_that_are_labelled_at_once_keep_their_own_warnings():
 
     def warned(i):
         upload = uploads.add(f"{i}.csv", encoded(contents[i]))
-        return tables.labelled_table(upload, "label", ())[1]
+        return tables.label_upload(upload, "label", ())[1]
 
     before = list(warnings.filters)
     found = in_threads(8, warned)
@@ -599,10 +605,10 @@ def test_tables_that_are_labelled_at_once_keep_their_own_warnings():
 
 
 def test_only_what_becomes_part_of_the_page_needs_dash():
-    folder = Path(views.__file__).parent
+    folder = Path(page_views.__file__).parent
     pattern = re.compile(r"^(?:from|import) (?:dash|flask|werkzeug)\b", re.MULTILINE)
     found = {path.stem for path in folder.glob("*.py") if pattern.search(path.read_text())}
-    assert found == {"app", "guard", "layout", "views", "table_view"}
+    assert found == {"app", "guard", "layout", "page_views", "table_view"}
 
 
 def test_every_control_is_on_the_page_and_nothing_comes_from_elsewhere():
@@ -640,11 +646,11 @@ def test_what_nobody_expected_is_said_on_the_page_and_logged_with_its_place(
     assert len(answered["response"]["play_cloud"]["figure"]["data"]) > 2
     assert "message" not in answered.get("sideUpdate", {})
     assert not caplog.records
-    monkeypatch.setattr(views, "_coloured", None)
+    monkeypatch.setattr(page_views, "_play_figure", None)
     response = call_view(client, "play_cloud", State().as_values())
     said = response.get_json()["sideUpdate"]["message"]["children"]
-    assert "mistake of the page (TypeError)" in said
-    assert "the terminal where it runs says more" in said
+    assert "an error in the page (TypeError)" in said
+    assert "see the terminal where it runs" in said
     assert "Traceback" in caplog.text
     assert "in play" in caplog.text
 
@@ -768,7 +774,7 @@ def test_the_command_serves_until_it_is_stopped():
     ("host", "written"), [("::1", "[::1]"), ("0.0.0.0", "127.0.0.1"), ("::", "[::1]")]
 )
 def test_the_link_of_a_host_can_be_opened_on_this_machine(host, written):
-    assert _reached(host) == written
+    assert _host_in_link(host) == written
 
 
 def test_the_names_of_choices_are_near_enough_to_guess():

@@ -15,7 +15,8 @@ import pytest
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
 
 from icssl.app.explore import app as app_module
-from icssl.app.explore import figures, tables
+from icssl.app.explore import figures
+from icssl.app.explore import uploads as tables
 from icssl.app.explore.app import build_app, listen, server_on
 from icssl.app.explore.state import State
 
@@ -247,7 +248,7 @@ def test_mutated_calls_are_refused_or_answered_and_never_a_traceback(
         statuses.append(answer.status_code)
         assert answer.status_code in (200, 204, 400), json.dumps(call)[:2000]
         said = answer.get_data(as_text=True)
-        assert "mistake of the page" not in said, (said[:300], json.dumps(call)[:2000])
+        assert "error in the page" not in said, (said[:300], json.dumps(call)[:2000])
     assert statuses.count(400) > 200
     assert statuses.count(200) > 100
     assert not caplog.records

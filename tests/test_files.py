@@ -29,8 +29,7 @@ from icssl._util.jsonl import append_line
 from icssl.app.cli import app
 from icssl.bench.paper.artefact import PROFILES
 from icssl.bench.paper.report import cost_markdown
-from icssl.bench.runs import runs_file
-from icssl.bench.store import Store
+from icssl.bench.store import Store, runs_file
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.pretraining import train as pretrain
 from icssl.classifier.weights import KIND as CONTEXT
@@ -430,7 +429,7 @@ import resource, signal, sys
 from icssl._util import files
 from icssl.app.cli import app
 
-locked_file, made = files._locked_file, []
+locked_file, made = files._make_locked_file, []
 
 def fill_the_disk(path):
     found = locked_file(path)
@@ -440,7 +439,7 @@ def fill_the_disk(path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
     return found
 
-files._locked_file = fill_the_disk
+files._make_locked_file = fill_the_disk
 app(sys.argv[2:])
 """
 

@@ -14,7 +14,7 @@ from icssl.model.build import build_model
 from icssl.model.eigenmap import EigenmapTransformer
 from icssl.model.operator import LaplacianOperator, mixed_walks
 from icssl.training.config import TrainConfig
-from icssl.training.group import Group, stacked
+from icssl.training.group import Group, stack_episodes
 from plain import plain_logits
 
 # Of the size of what is compared: float64 through a whole model. Gradients of single
@@ -140,7 +140,7 @@ def random_group(config, generator, *, rows=3, device="cpu", **options):
     batches = [episode_for(generator, device) for _ in range(rows)]
     if options:
         batches = [with_laplacian(b) for b in batches]
-    return group, torch.stack(weights).to(device), stacked(batches)
+    return group, torch.stack(weights).to(device), stack_episodes(batches)
 
 
 def with_laplacian(episode):

@@ -10,16 +10,14 @@ import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from typer.testing import CliRunner
 
-from helpers import F64
+from helpers import F64, run_command, text_of
 from icssl import ICSSLClassifier
-from icssl.app.cli import app
 from icssl.classifier.context_features import features_of_tables
 from icssl.classifier.kernels import DIFFUSED, GRAPHS, KERNELS, Kernel
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.pretraining import train as pretrain_file
-from icssl.classifier.pretraining.synthetic_tables import TaskSpec
+from icssl.classifier.pretraining.synthetic_tables import TaskSpec, scale_like_encoder
 from icssl.classifier.pretraining.train import (
     PretrainConfig,
     calibrate,
@@ -27,7 +25,6 @@ from icssl.classifier.pretraining.train import (
     features_of_task,
     loss_of,
     pretrain,
-    scale_like_encoder,
 )
 from icssl.classifier.weights import RELEASED, load_context_model
 from icssl.tables.columns import ColumnEncoder
@@ -300,8 +297,7 @@ def test_calibration_forgets_the_one_before():
 # The command
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["pretrain", *arguments])
+run = partial(run_command, "pretrain")
 
 
 @pytest.fixture
@@ -350,4 +346,4 @@ def test_what_the_command_refuses(tmp_path, small_recipe):
     assert run(*options, "-o", str(tmp_path / "a")).exit_code == 0
     result = run(*options, "-o", str(tmp_path / "a"), "--seed", "1")
     assert result.exit_code == 2
-    assert "another run" in " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+    assert "another run" in text_of(result)

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Event, Thread
@@ -17,25 +18,22 @@ from threading import Event, Thread
 import numpy as np
 import psutil
 import pytest
-from typer.testing import CliRunner
 
-from helpers import F32, toy_config
+from bench_helpers import FEW, FIRST, SPHERE, TOY_PROFILE, toy_specs, without_time
+from helpers import F32, run_command, text_of, toy_config
 from icssl import ICSSLClassifier
 from icssl._util.files import replacing_folder
 from icssl._util.ray import RETRIES, ray_cluster, start_here
-from icssl.app.cli import app
+from icssl.app.labelling import LabelOptions
 from icssl.app.labelling_pieces import _note_beginning, drawn_rows, label_pieces
 from icssl.bench import ray_runner as spread
 from icssl.bench.paper.artefact import PROFILES
 from icssl.bench.ray_runner import FailedSpecsError, run_on_ray
 from icssl.bench.runner import run_missing
-from icssl.bench.runs import read_runs
 from icssl.bench.spec import Scores
-from icssl.bench.store import Store, key_of
+from icssl.bench.store import Store, key_of, read_runs
 from icssl.tables.pieces import Piece, are_labels, pieces_of
 from icssl.tables.targets import read_targets
-from test_experiments import FEW, FIRST, SPHERE, specs, without_time
-from test_reproduce import TOY
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pa = pytest.importorskip("pyarrow")
@@ -58,15 +56,8 @@ def cluster():
     ray.shutdown()
 
 
-def run(*arguments):
-    # So wide that no path of a temporary folder is broken in two.
-    wide = {"COLUMNS": "400", "TERMINAL_WIDTH": "400"}
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=wide)
-
-
-def text_of(result):
-    """The output without boxes and line breaks."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+# So wide that no path of a temporary folder is broken in two.
+run = partial(run_command, wide=True)
 
 
 @contextmanager
@@ -251,7 +242,7 @@ def kill_training():
 
 
 def test_rows_are_those_of_one_process_though_workers_are_killed(cluster, store, tmp_path):
-    own = [*specs(), Scores("orig_icl", SPHERE, 5, (LONG,), **FEW)]
+    own = [*toy_specs(), Scores("orig_icl", SPHERE, 5, (LONG,), **FEW)]
     alone = Store(tmp_path / "alone.jsonl")
     run_missing(own, alone)
     notes = Notes(tmp_path / "notes", "wait")
@@ -344,7 +335,7 @@ def test_nothing_is_begun_too_late(store, tmp_path):
 
 
 def test_cli_reproduces_on_a_cluster(cluster, tmp_path, monkeypatch):
-    monkeypatch.setitem(PROFILES, "quick", TOY)
+    monkeypatch.setitem(PROFILES, "quick", TOY_PROFILE)
     where = ["--engine", "ray", "--no-draw", "-o", tmp_path / "out"]
     result = run("reproduce", "ablation", *where)
     assert result.exit_code == 0, result.output
@@ -356,7 +347,7 @@ def test_cli_reproduces_on_a_cluster(cluster, tmp_path, monkeypatch):
 def test_cli_names_what_failed(cluster, tmp_path, monkeypatch):
     known = [Notes(tmp_path / "good"), Notes(tmp_path / "fail", "fail")]
     monkeypatch.setattr(
-        "icssl.bench.paper.registry.all_specs", lambda names, profile: known
+        "icssl.bench.paper.catalogue.all_specs", lambda names, profile: known
     )
     where = ["--engine", "ray", "--no-draw", "-o", tmp_path / "out"]
     result = run("reproduce", "params", *where)
@@ -442,15 +433,17 @@ def test_pieces_are_labelled_as_in_one_process_though_a_worker_is_killed(cluster
     killed, told = [], []
     with beside(killing_label(tmp_path, killed)):
         tally, seconds = label_pieces(
-            folder,
-            "species",
-            tmp_path / "out",
+            LabelOptions(
+                folder,
+                "species",
+                tmp_path / "out",
+                drop=("id",),
+                context_rows=300,
+                seed=3,
+            ),
             cluster,
-            drop=["id"],
-            context_rows=300,
-            seed=3,
             piece_rows=400,
-            report=lambda done, total: told.append((done, total)),
+            on_progress=lambda done, total: told.append((done, total)),
         )
     assert killed[1:] == ["begun again"]
     parts = sorted((tmp_path / "out").iterdir())
@@ -476,7 +469,7 @@ def test_pieces_are_labelled_as_in_one_process_though_a_worker_is_killed(cluster
     np.testing.assert_allclose(found["probability"], p.max(axis=1), **F32)
     np.testing.assert_allclose(found["reach"], reach, **F32)
     assert tally.rows.tolist() == [(found["label"] == c).sum() for c in tally.classes]
-    assert tally.given.sum() == 12
+    assert tally.labelled.sum() == 12
     np.testing.assert_allclose(tally.confidence, p.max(axis=1)[~labelled].sum(), **F32)
 
 
@@ -536,7 +529,8 @@ def test_large_labels_and_row_numbers_keep_their_identity_in_pieces(cluster, tmp
     # Floats, as pandas has a column of which all cells are missing.
     blank = table[40:].set_column(2, "y", pa.array([None] * 20, pa.float64()))
     parquet.write_table(blank, folder / "b.parquet")
-    label_pieces(folder, "y", out, cluster, drop=["id"], context_rows=50, piece_rows=16)
+    options = LabelOptions(folder, "y", out, drop=("id",), context_rows=50)
+    label_pieces(options, cluster, piece_rows=16)
     parts = [parquet.read_table(part) for part in sorted(out.iterdir())]
     assert [cell for part in parts for cell in part["id"].to_pylist()] == ids
     found = [cell for part in parts for cell in part["label"].to_pylist()]

@@ -18,10 +18,16 @@ from icssl._util.jsonl import append_line, read_lines
 from icssl.app.cli import app
 from icssl.bench import runner
 from icssl.bench.batches import families_of
-from icssl.bench.paper.registry import ARTEFACTS
+from icssl.bench.paper.catalogue import ARTEFACTS
 from icssl.bench.runner import run_missing
-from icssl.bench.runs import read_runs, record_run, runs_file
-from icssl.bench.store import SharedQueue, Store, key_of
+from icssl.bench.store import (
+    SharedQueue,
+    Store,
+    key_of,
+    read_runs,
+    record_run,
+    runs_file,
+)
 from icssl.training.config import TrainConfig
 
 SPAWN = get_context("spawn")
@@ -408,12 +414,12 @@ def test_a_store_can_be_read_where_nothing_can_be_written(path):
 
 def _reproduce(barrier, number, names, folder):
     """``icssl reproduce`` at toy size, as a process of its own."""
+    from bench_helpers import TOY_PROFILE
     from icssl.app.cli import app
     from icssl.bench.paper.artefact import PROFILES
     from icssl.episodes import stream
-    from test_reproduce import TOY
 
-    PROFILES["quick"], stream.EPISODES_AT_ONCE = TOY, 4
+    PROFILES["quick"], stream.EPISODES_AT_ONCE = TOY_PROFILE, 4
     barrier.wait(PATIENCE)
     result = CliRunner().invoke(app, ["reproduce", names[number], "-o", str(folder)])
     (folder / f"said-{number}").write_text(result.output)
@@ -422,14 +428,16 @@ def _reproduce(barrier, number, names, folder):
 
 @pytest.mark.parametrize("names", [("depth", "alignment"), ("depth", "depth")])
 def test_b1_two_commands_into_one_folder_with_a_torn_line(tmp_path, names):
-    from test_reproduce import TOY
+    from bench_helpers import TOY_PROFILE
 
     (tmp_path / "rows.jsonl").write_bytes(TORN)
     run_processes(_reproduce, names, tmp_path)
-    wanted = {spec.key for name in names for spec in ARTEFACTS[name].specs(TOY).values()}
+    wanted = {
+        spec.key for name in names for spec in ARTEFACTS[name].specs(TOY_PROFILE).values()
+    }
     assert sorted(keys_in(tmp_path / "rows.jsonl")) == sorted(wanted)
     for number, name in enumerate(names):
-        count = len({spec.key for spec in ARTEFACTS[name].specs(TOY).values()})
+        count = len({spec.key for spec in ARTEFACTS[name].specs(TOY_PROFILE).values()})
         said = (tmp_path / f"said-{number}").read_text()
         assert f"{count} of {count} are there." in said
         assert (tmp_path / f"{name}.md").exists()
@@ -442,7 +450,7 @@ def test_b1_two_commands_into_one_folder_with_a_torn_line(tmp_path, names):
         (["report"], "runs.jsonl"),
         (["reproduce", "depth"], "rows.jsonl"),
         (["bench", "scale", "--sizes", "100"], "rows.jsonl"),
-        (["bench", "real"], "rows.jsonl"),
+        (["bench", "real", "--methods", "icssl"], "rows.jsonl"),
     ],
 )
 def test_b4_edited_rows_are_one_sentence_and_no_traceback(tmp_path, command, file):
@@ -461,9 +469,9 @@ def test_b4_edited_rows_are_one_sentence_and_no_traceback(tmp_path, command, fil
 FULL_RUN = """
 import resource, signal, sys
 sys.path.insert(0, sys.argv.pop(1))
-from test_reproduce import TOY
+from bench_helpers import TOY_PROFILE
 from icssl.bench.paper.artefact import PROFILES
-PROFILES["quick"] = TOY
+PROFILES["quick"] = TOY_PROFILE
 from icssl.app.cli import app
 from icssl.bench import runner
 

@@ -1,6 +1,7 @@
 """Names of classes, columns and files are text, wherever they are shown."""
 
 import re
+from functools import partial
 from io import StringIO
 
 import numpy as np
@@ -8,15 +9,14 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from rich.table import Table
-from typer.testing import CliRunner
 
+from helpers import run_command
 from icssl._util.errors import printable
-from icssl.app.cli import app
 from icssl.app.cli.common import Console
 from icssl.app.labelling import label_rows
 from icssl.app.labelling_report import _draw_embedding, report_html
 from icssl.bench.plots import LEGEND_NAME, add_legend, draw_label_curves
-from icssl.tables.files import read_table
+from icssl.tables.reader import read_table
 
 HOSTILE = [
     r"$\undefinedmacro$",
@@ -34,9 +34,7 @@ HOSTILE = [
 ]
 
 
-def run(*arguments):
-    wide = {"COLUMNS": "400", "TERMINAL_WIDTH": "400"}
-    return CliRunner().invoke(app, ["classify", *map(str, arguments)], env=wide)
+run = partial(run_command, "classify", wide=True)
 
 
 def files_in(folder):
@@ -164,7 +162,7 @@ def test_a_report_that_cannot_be_written_leaves_the_table_as_it_was(
     if old:
         output.write_text("mine")
     # Half a character of a pair: it can be shown, and cannot be written in UTF-8.
-    monkeypatch.setattr("icssl.app.cli.classify._page", lambda labelling: "\ud800")
+    monkeypatch.setattr("icssl.app.labelling_report.report_html", lambda _: "\ud800")
     result = run(path, "--target", "y", "--report", tmp_path / "a.html", "--force")
     assert result.exit_code == 2
     assert files_in(tmp_path) == (["a-labelled.csv", "a.csv"] if old else ["a.csv"])

@@ -45,7 +45,7 @@ from icssl.training.step import (
     AdamState,
     Step,
     adamw_step_,
-    clipped,
+    clip_gradients,
     schedule,
 )
 from plain import plain_logits
@@ -210,7 +210,7 @@ def test_adamw_equals_that_of_torch(generator):
 def test_clipping_equals_that_of_torch(generator, most):
     grad = torch.randn(3, 7, generator=generator, dtype=torch.float64)
     grad = grad * torch.tensor([[1e-3], [1.0], [1e3]])
-    shorter, lengths = clipped(grad, most)
+    shorter, lengths = clip_gradients(grad, most)
     for i in range(3):
         weights = torch.zeros(7, dtype=torch.float64, requires_grad=True)
         weights.grad = grad[i].clone()
@@ -424,7 +424,7 @@ def test_initial_weights_depend_on_a_seed_alone():
 def test_a_row_is_a_model(generator):
     group = Group([toy_config("e2e_encoder")] * 2)
     weights = torch.randn(group.fresh_weights().shape, generator=generator)
-    for row, model in zip(weights, group.trained(weights), strict=True):
+    for row, model in zip(weights, group.models_of(weights), strict=True):
         flat = torch.cat([p.detach().flatten() for p in model.parameters()])
         assert torch.equal(flat, row)
         assert not model.training
@@ -449,7 +449,7 @@ def test_a_small_step_lowers_the_loss(preset):
 def plain_run(config, logits_of, device="cpu"):
     """The same by ``torch.optim`` and a loop, as a script would write it."""
     group = Group([config])
-    (model,) = group.trained(group.fresh_weights())
+    (model,) = group.models_of(group.fresh_weights())
     model.to(device)
     optimiser = torch.optim.AdamW(
         model.parameters(), config.learning_rate, BETAS, EPSILON, config.weight_decay

@@ -8,7 +8,7 @@ import torch
 from helpers import F32, F64, F64_DEEP, permuted, random_episode, without_gradient
 from icssl import BaselineTransformer, Episode, ICSSLTransformer, ModelConfig
 from icssl.model import transformer
-from icssl.model.inputs import in_few_coordinates, neighbour_scaled, prepare
+from icssl.model.inputs import in_few_coordinates, prepare, scale_by_neighbours
 from icssl.model.laplacian import LaplacianTransformer
 from icssl.model.model_config import PRESETS
 
@@ -304,11 +304,11 @@ def test_prepare_centres_and_scales(generator):
     assert torch.equal(prepare(x, centre=False, scale="none"), x)
 
 
-def test_scaling_in_pieces_changes_nothing(generator, monkeypatch):
+def test_scaling_in_pieces_changes_nothing(generator):
     x = torch.randn(2, 30, 3, generator=generator)
-    whole = neighbour_scaled(x)
-    monkeypatch.setattr("icssl.model.inputs._DISTANCES_AT_ONCE", 7 * 2 * 30)
-    torch.testing.assert_close(neighbour_scaled(x), whole)
+    whole = scale_by_neighbours(x)
+    in_pieces = scale_by_neighbours(x, distances_at_once=7 * 2 * 30)
+    torch.testing.assert_close(in_pieces, whole)
 
 
 BAD_CONFIGS = {

@@ -1,20 +1,17 @@
 """In-context semi-supervised learning: label many points from few, in one forward pass."""
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from icssl.classifier.estimator import ICSSLClassifier
     from icssl.episodes.episode import Episode
     from icssl.model.baseline import BaselineConfig, BaselineTransformer
+    from icssl.model.build import load_model, save_model
     from icssl.model.model_config import ModelConfig
     from icssl.model.transformer import ICSSLTransformer
 
-try:
-    __version__ = version("icssl")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = [
     "BaselineConfig",
@@ -24,6 +21,8 @@ __all__ = [
     "ICSSLTransformer",
     "ModelConfig",
     "__version__",
+    "load_model",
+    "save_model",
 ]
 
 _MODULES = {
@@ -33,15 +32,29 @@ _MODULES = {
     "ICSSLClassifier": "icssl.classifier.estimator",
     "ICSSLTransformer": "icssl.model.transformer",
     "ModelConfig": "icssl.model.model_config",
+    "load_model": "icssl.model.build",
+    "save_model": "icssl.model.build",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is asked for: torch alone takes seconds."""
+    """Load a public name when it is first asked for, since torch alone takes seconds."""
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
+    if name == "__version__":
+        return _installed_version()
     raise AttributeError(f"module 'icssl' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _installed_version() -> str:
+    """Return the version of the installed package."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("icssl")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+unknown"

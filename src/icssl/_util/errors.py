@@ -15,7 +15,7 @@ class DamagedFileError(ValueError):
     """A file is not as icssl wrote it; the message names it and says what to do."""
 
 
-_MOST_LISTED = 50  # names in a message
+_MOST_LISTED = 50  # names in one message
 _LONGEST_GUESS = 200  # characters: the time to compare two texts grows with their product
 
 
@@ -25,11 +25,13 @@ def check_choice(name: str, given: object, allowed: Iterable[str], also: str = "
     Parameters
     ----------
     name : str
-        Of what is chosen.
+        Name of what is chosen, for the message.
     given : object
+        The value to check.
     allowed : iterable of str
+        Accepted values.
     also : str
-        What can be given beside these, which the caller knows, in words.
+        Other accepted values, as text appended to the message; the caller checks them.
 
     Examples
     --------
@@ -47,7 +49,7 @@ def check_choice(name: str, given: object, allowed: Iterable[str], also: str = "
 
 
 def list_names(names: Sequence[object]) -> str:
-    """The names in quotes; of very many, the first and how many more there are.
+    """Return names in quotes; of very many, the first ones and how many more there are.
 
     Examples
     --------
@@ -60,7 +62,7 @@ def list_names(names: Sequence[object]) -> str:
 
 
 def did_you_mean(given: object, allowed: Sequence[str]) -> str:
-    """The end of a message: the allowed name nearest to ``given``, if one is near.
+    """Return the end of a message: the allowed name nearest to ``given``, if any is.
 
     Examples
     --------
@@ -75,7 +77,7 @@ def did_you_mean(given: object, allowed: Sequence[str]) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """What another library says, to stand before a full stop of ours."""
+    """Return the text of another library's error, without its full stop."""
     return str(error).rstrip(". \n")
 
 
@@ -113,8 +115,8 @@ def check_device(device: str) -> None:
         ) from error
 
 
-_TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-"""Characters by which text is shown in another order than it is stored."""
+_BIDIRECTIONAL = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+"""Kinds of characters that change the order in which text is shown."""
 
 _PLAIN = re.compile(r"[ -~\n]*")
 
@@ -129,9 +131,9 @@ def printable(value: object, most: int | None = None) -> str:
     Parameters
     ----------
     value : object
-        Its ``str`` is shown.
+        Anything; its ``str`` is shown.
     most : int, optional
-        Characters that are shown; a longer text ends in an ellipsis.
+        Largest number of characters; a longer text ends in an ellipsis.
 
     Examples
     --------
@@ -144,13 +146,14 @@ def printable(value: object, most: int | None = None) -> str:
     if most is not None:
         text = text[: most + 1].replace("\n", "\\n")
     if not _PLAIN.fullmatch(text):
-        text = "".join(map(_shown, text))
+        text = "".join(map(_escape, text))
     return text if most is None or len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _shown(character: str) -> str:
+def _escape(character: str) -> str:
+    """Return a character, written out if it is invisible or changes the order of text."""
     kind = unicodedata.category(character)
     hidden = kind in ("Cc", "Cs", "Zl", "Zp") and character != "\n"
-    if hidden or unicodedata.bidirectional(character) in _TURNS:
+    if hidden or unicodedata.bidirectional(character) in _BIDIRECTIONAL:
         return character.encode("unicode_escape").decode()
     return character

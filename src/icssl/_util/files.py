@@ -27,8 +27,8 @@ if sys.platform != "win32":
 
 DIGEST = "digest"
 _ONNX_DIGEST = "icssl-digest"
-# What a header that makes no sense can raise on its way to a model.
-_NONSENSE = (
+# Errors that a header without sense can raise on its way to a model.
+_SENSELESS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -41,31 +41,31 @@ _NONSENSE = (
 
 
 def cache_folder() -> Path:
-    """Where things are kept that can be made again; ``ICSSL_HOME`` moves it."""
+    """Return the folder for what can be made again; ``ICSSL_HOME`` moves it."""
     return Path(os.environ.get("ICSSL_HOME", Path.home() / ".cache" / "icssl"))
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Write to a temporary file beside ``path``; it takes its place when all went well.
+    """Write to a temporary file that replaces ``path`` when all went well.
 
-    After an error, or a kill at any moment, ``path`` is as it was before. What a kill
-    leaves is deleted by the next call for the same path.
+    It lies beside ``path``. After an error, or a kill at any moment, ``path`` is as it was
+    before. What a kill leaves is deleted by the next call for the same path.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _delete_abandoned(path)
-    unfinished, held = _locked_file(path)
+    unfinished, lock_holder = _make_locked_file(path)
     mode = unfinished.stat().st_mode
     try:
-        with _naming(path, unfinished):
+        with _naming_the_target(path, unfinished):
             yield unfinished
             unfinished.chmod(mode)  # some writers let nobody else read what they wrote
             sync(unfinished)
             if sys.platform == "win32":
-                held.close()  # there, nobody may move a file that is open
+                lock_holder.close()  # there, nobody may move a file that is open
             unfinished.replace(path)
     finally:
-        held.close()
+        lock_holder.close()
         unfinished.unlink(missing_ok=True)
 
 
@@ -75,24 +75,24 @@ def sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _locked_file(path: Path) -> tuple[Path, FileIO]:
-    """Make a temporary file, which is locked while this process lives and it is open."""
+def _make_locked_file(path: Path) -> tuple[Path, FileIO]:
+    """Make a temporary file, locked while this process lives and the file is open."""
     while True:
         unfinished = path.with_name(f".{path.name}.{uuid4().hex}{path.suffix}")
-        held = FileIO(unfinished, "x+")
+        file = FileIO(unfinished, "x+")
         if sys.platform != "win32":
             with suppress(OSError):  # some network disks have no locks
-                fcntl.flock(held, fcntl.LOCK_EX)
+                fcntl.flock(file, fcntl.LOCK_EX)
         if unfinished.exists():
-            return unfinished, held
-        held.close()  # another process thought it abandoned before it was locked
+            return unfinished, file
+        file.close()  # another process thought it abandoned before it was locked
 
 
 def _delete_abandoned(path: Path) -> None:
     """Delete temporary files for ``path`` whose process was killed.
 
-    A process holds a lock on its own: the operating system lets go of it when the process
-    ends. Windows deletes no file that is open.
+    A living process holds a lock on its own files, which the operating system releases when
+    the process ends. Windows deletes no file that is open.
     """
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}{re.escape(path.suffix)}")
     for left in path.parent.iterdir():
@@ -107,7 +107,7 @@ def _delete_abandoned(path: Path) -> None:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Fill a temporary folder beside ``path``; it takes its place when all went well.
+    """Fill a temporary folder that replaces ``path`` when all went well.
 
     What a kill leaves is deleted by the next call for the same path. A kill between the two
     moves that replace an older folder leaves that one hidden: it is put back first.
@@ -132,10 +132,11 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 def _delete_abandoned_folders(path: Path) -> None:
+    """Delete temporary folders for ``path`` whose process was killed."""
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}\.lock")
     for file in [left for left in path.parent.iterdir() if name.fullmatch(left.name)]:
         lock = FileLock(file)
-        with suppress(Timeout, OSError):  # of a process that is alive
+        with suppress(Timeout, OSError):  # its process is alive
             lock.acquire(timeout=0)
             _delete_folders(file.with_suffix(""), path)
             lock.release()
@@ -152,7 +153,7 @@ def _delete_folders(unfinished: Path, path: Path) -> None:
 
 
 @contextmanager
-def _naming(path: Path, unfinished: Path) -> Iterator[None]:
+def _naming_the_target(path: Path, unfinished: Path) -> Iterator[None]:
     """Give errors of the system the name of the file that a person asked for."""
     try:
         yield
@@ -171,9 +172,9 @@ class FileKind:
     Parameters
     ----------
     name : str
-        Under which its header is kept, so that kinds can be told apart.
+        Name under which its header is kept, so that kinds can be told apart.
     made_by : str
-        What a person runs to make such a file anew, for messages.
+        Command that makes such a file, for messages.
     """
 
     name: str
@@ -181,7 +182,7 @@ class FileKind:
 
     @property
     def remedy(self) -> str:
-        """The end of a message about a file that cannot be used."""
+        """Advice at the end of a message about a file that cannot be used."""
         return f"take a whole copy of it, or make it anew with {self.made_by}"
 
 
@@ -192,16 +193,16 @@ def write_tensors(
 
     Returns the header as it was written: with a digest of itself and of the tensors.
     """
-    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    stamped = {**header, DIGEST: digest_of(kept, kind, header)}
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    full_header = {**header, DIGEST: digest_of(on_cpu, kind, header)}
     with replacing(path) as unfinished:
         try:
             # One key: safetensors keeps several in no fixed order, and equal states must
             # be equal bytes.
-            save_file(kept, unfinished, {kind.name: json.dumps(stamped)})
-        except SafetensorError as error:  # a full disk, say
+            save_file(on_cpu, unfinished, {kind.name: json.dumps(full_header)})
+        except SafetensorError as error:  # for example a full disk
             raise OSError(str(error)) from error
-    return stamped
+    return full_header
 
 
 def read_tensors(path: Path, kind: FileKind) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -217,7 +218,7 @@ def read_tensors(path: Path, kind: FileKind) -> tuple[dict[str, Tensor], dict[st
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(kind.name)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, *_NONSENSE) as error:
+    except (SafetensorError, *_SENSELESS) as error:
         raise DamagedFileError(
             f"{path} is no {kind.name} file, or a torn one ({reason_of(error)}): "
             f"{kind.remedy}."
@@ -228,17 +229,17 @@ def read_tensors(path: Path, kind: FileKind) -> tuple[dict[str, Tensor], dict[st
         )
     try:
         header = dict(json.loads(text))
-        found = header.pop(DIGEST, None)
-        wanted = digest_of(tensors, kind, header)
-    except _NONSENSE as error:
+        written_digest = header.pop(DIGEST, None)
+        actual_digest = digest_of(tensors, kind, header)
+    except _SENSELESS as error:
         raise DamagedFileError(
             f"{path} is damaged (its header is torn: {reason_of(error)}): {kind.remedy}."
         ) from error
-    if found is None:
+    if written_digest is None:
         raise DamagedFileError(
             f"{path} has no digest, as files of icssl now do: {kind.remedy}."
         )
-    if found != wanted:
+    if written_digest != actual_digest:
         raise DamagedFileError(
             f"{path} is damaged (its digest is not that of what it holds): {kind.remedy}."
         )
@@ -274,7 +275,7 @@ def making_sense(path: Path, kind: FileKind) -> Iterator[None]:
     """
     try:
         yield
-    except _NONSENSE as error:
+    except _SENSELESS as error:
         reason = reason_of(error).splitlines() or [type(error).__name__]
         raise DamagedFileError(
             f"{path} holds what this version of icssl does not understand ({reason[0]}): "
@@ -292,20 +293,20 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
 def write_described(
     path: Path, tensors: Mapping[str, Tensor], kind: FileKind, header: Mapping[str, Any]
 ) -> None:
-    """Tensors with a header, and the header once more in a JSON file beside, for people.
+    """Write tensors with a header, and the header again as JSON beside it, for people.
 
-    What is read back is the one in the file, so that the two cannot disagree.
+    Programs read the header in the file, so that the two cannot disagree.
     """
-    stamped = write_tensors(path, tensors, kind, header)
+    full_header = write_tensors(path, tensors, kind, header)
     with replacing(path.with_suffix(".json")) as unfinished:
-        unfinished.write_text(json.dumps(stamped, indent=2) + "\n")
+        unfinished.write_text(json.dumps(full_header, indent=2) + "\n")
 
 
 def add_onnx_digest(content: bytes) -> bytes:
-    """Return an ONNX file with a digest of all of it, as the last of its properties.
+    """Return an ONNX file with a digest of its content as its last property.
 
-    Protocol buffers that follow each other are read as one: what is appended is an entry of
-    the model's metadata.
+    Protocol buffers that follow each other are read as one, so that what is appended is an
+    entry of the model's metadata.
     """
     from onnx import ModelProto
 

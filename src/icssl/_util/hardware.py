@@ -1,4 +1,4 @@
-"""What this machine has: free memory, memory this process holds (bytes), and Triton.
+"""Properties of this machine: free memory, memory of this process, and Triton.
 
 psutil comes with the package. Without it, where the source runs beside a torch that is
 already installed, the system's own counters are used.

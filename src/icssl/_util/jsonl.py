@@ -23,14 +23,14 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Place:
-    """How far a file was read: bytes and lines, both up to the end of a line."""
+class _Place:
+    """A place in a file, at the end of a line: bytes and lines before it."""
 
     offset: int = 0
     lines: int = 0
 
 
-START = Place()
+START = _Place()
 
 
 def lock_of(path: Path) -> FileLock:
@@ -46,8 +46,8 @@ def lock_of(path: Path) -> FileLock:
 def append_line(path: Path, values: Mapping[str, Any]) -> None:
     """Append one line, which is on the disk when this returns.
 
-    Raises ``OSError`` if it cannot be written, on a full disk say; the file then holds the
-    lines that it held before.
+    Raises ``OSError`` if it cannot be written, for example on a full disk; the file then
+    holds the lines that it held before.
     """
     line = line_of(values).encode()
     with lock_of(path), FileIO(path, "a+") as file:
@@ -64,7 +64,7 @@ def append_line(path: Path, values: Mapping[str, Any]) -> None:
             ) from error
 
 
-def read_lines(path: Path, place: Place = START) -> tuple[list[Values], Place]:
+def read_lines(path: Path, place: _Place = START) -> tuple[list[Values], _Place]:
     """Return the values of all lines after a place, and the place where they end.
 
     What a kill left of a last line is passed over. A line that is whole and is not as
@@ -74,17 +74,17 @@ def read_lines(path: Path, place: Place = START) -> tuple[list[Values], Place]:
         file.seek(place.offset)
         content = file.read()
     *whole, rest = content.split(b"\n")
-    end = Place(place.offset + len(content) - len(rest), place.lines + len(whole))
+    end = _Place(place.offset + len(content) - len(rest), place.lines + len(whole))
     if rest and not _is_torn(rest):  # only the end of the line is missing
         whole.append(rest)
-    found = [_values(path, n, text) for n, text in enumerate(whole, place.lines + 1)]
-    return found, end
+    values = [_values(path, n, text) for n, text in enumerate(whole, place.lines + 1)]
+    return values, end
 
 
 def line_of(values: Mapping[str, Any]) -> str:
     """Return plain values as a line, with their checksum."""
-    stamped = {**values, CHECKSUM: checksum(values)}
-    return json.dumps(stamped, separators=(",", ":")) + "\n"
+    checked = {**values, CHECKSUM: checksum(values)}
+    return json.dumps(checked, separators=(",", ":")) + "\n"
 
 
 def checksum(values: Mapping[str, Any]) -> str:
@@ -94,6 +94,7 @@ def checksum(values: Mapping[str, Any]) -> str:
 
 
 def _values(path: Path, number: int, text: bytes) -> Values:
+    """Return the values of a line; refuse one that was edited or damaged."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -9,11 +9,11 @@ import torch
 def generator_for(
     seed: int, stream: str, step: int = 0, *, device: str | torch.device = "cpu"
 ) -> torch.Generator:
-    """A fresh generator for one step of one named stream of numbers.
+    """Return a fresh generator for one step of one named stream of numbers.
 
-    What was drawn before does not matter, so that work can be resumed at any step and
-    done in any order. Streams with different names are independent. The numbers are the
-    same, bit for bit, on one kind of device.
+    Its numbers do not depend on what was drawn before, so that work can be resumed at any
+    step and done in any order. Streams with different names are independent. The numbers
+    are the same, bit for bit, on one kind of device.
 
     Examples
     --------

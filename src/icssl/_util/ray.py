@@ -1,4 +1,4 @@
-"""Where work runs: in this process, or on the machines of a Ray cluster."""
+"""Connection to a Ray cluster, where work can run instead of in this process."""
 
 import os
 import secrets
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from icssl._util.errors import check_choice
 
-ENGINES = ("local", "ray")
+_ENGINES = ("local", "ray")
 
 RETRIES = 5
-"""How often a piece of work begins again whose worker died under it."""
+"""How often a task is started again after its worker died."""
 
 _AUTH_MODE = "RAY_AUTH_MODE"  # the variable that turns tokens on
 _QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -32,10 +32,10 @@ _RAY_PATIENCE = {
 
 
 def check_engine(engine: str, address: str | None, gpus_per_task: float | None) -> None:
-    """Refuse an unknown engine, and options of Ray for another one."""
-    check_choice("engine", engine, ENGINES)
+    """Raise ``ValueError`` for an unknown engine, or options of Ray for another engine."""
+    check_choice("engine", engine, _ENGINES)
     check_owner(engine, "ray", address=address, gpus_per_task=gpus_per_task)
-    if gpus_per_task is not None and not _can_be_had(gpus_per_task):
+    if gpus_per_task is not None and not _is_possible(gpus_per_task):
         raise ValueError(
             "--gpus-per-task must be a fraction of a GPU or a whole number of them, got "
             f"{gpus_per_task}."
@@ -43,30 +43,31 @@ def check_engine(engine: str, address: str | None, gpus_per_task: float | None) 
 
 
 def check_owner(engine: str, owner: str, **options: Any) -> None:
-    """Refuse options of one engine that were given for another, which ignores them."""
-    for name, given in options.items():
-        if engine != owner and given is not None:
-            option = f"--{name.replace('_', '-')} {given}"
+    """Raise ``ValueError`` for options of one engine that were given for another."""
+    for name, value in options.items():
+        if engine != owner and value is not None:
+            option = f"--{name.replace('_', '-')} {value}"
             raise ValueError(f"{option} is for --engine {owner}, not for {engine}.")
 
 
-def _can_be_had(gpus: float) -> bool:
+def _is_possible(gpus: float) -> bool:
+    """Whether Ray can reserve so many GPUs: a fraction of one, or whole ones."""
     return 0 <= gpus <= 1 or gpus.is_integer()
 
 
 @contextmanager
 def ray_cluster(address: str | None = None, *, gpus_per_task: float = 0) -> Iterator[Any]:
-    """The module ``ray``, connected to a cluster.
+    """Yield the module ``ray``, connected to a cluster.
 
     Parameters
     ----------
     address : str, optional
-        Of a running cluster that this machine is part of: ``host:port``, or ``auto`` for
-        the one that was started here. By default one of this machine alone is started,
-        which other machines cannot reach, and ends with the block. A process that is
-        connected already stays as it is.
+        Address of a running cluster that this machine is part of: ``host:port``, or
+        ``auto`` for the one that was started here. By default a cluster of this machine
+        alone is started, which other machines cannot reach and which ends with the block. A
+        process that is connected already stays as it is.
     gpus_per_task : float
-        A cluster without so many is refused, where tasks would wait for ever.
+        GPUs that a task needs. A cluster with fewer is refused: tasks would wait for ever.
     """
     if address is not None:
         _check_address(address)
@@ -75,18 +76,18 @@ def ray_cluster(address: str | None = None, *, gpus_per_task: float = 0) -> Iter
     elif "ray" not in sys.modules:
         # Read when Ray is first imported; some versions have tokens only when asked.
         os.environ.setdefault(_AUTH_MODE, "token")
-    ray = _imported()
+    ray = _import_ray()
     connected = ray.is_initialized()
     if not connected and address is None:
         start_here(ray)
     elif not connected:
         _connect(ray, str(address))
     try:
-        there = ray.cluster_resources().get("GPU", 0)
-        if there < gpus_per_task:
+        gpus = ray.cluster_resources().get("GPU", 0)
+        if gpus < gpus_per_task:
             raise ValueError(
                 f"every task needs {gpus_per_task:g} GPUs, and the Ray cluster has "
-                f"{there:g}."
+                f"{gpus:g}."
             )
         yield ray
     finally:
@@ -94,7 +95,8 @@ def ray_cluster(address: str | None = None, *, gpus_per_task: float = 0) -> Iter
             ray.shutdown()
 
 
-def _imported() -> Any:
+def _import_ray() -> Any:
+    """Return the module ``ray``, or raise an error that says how to install it."""
     try:
         import ray
     except ImportError as error:
@@ -108,8 +110,9 @@ def start_here(ray: Any, **options: Any) -> None:
     Parameters
     ----------
     ray : module
+        The module ``ray``.
     **options
-        For ``ray.init``.
+        Further options of ``ray.init``.
     """
     from ray._private import ray_constants
 
@@ -136,8 +139,8 @@ def start_here(ray: Any, **options: Any) -> None:
 def _make_token() -> None:
     """Write a token that its owner alone can read, where Ray would write one for all."""
     path = Path.home() / ".ray" / "auth_token"
-    given = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if given or path.exists():
+    token = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if token or path.exists():
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with NamedTemporaryFile("w", dir=path.parent) as file:
@@ -157,9 +160,9 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Knock at the door, since Ray knocks for minutes."""
+    """Raise ``ConnectionError`` if nothing answers; Ray itself would retry for minutes."""
     if address == "auto":
-        return  # which Ray looks up in a file of this machine
+        return  # Ray looks that one up in a file of this machine
     try:
         asked = urlsplit(f"//{address}")
         host, port = asked.hostname, asked.port
@@ -174,16 +177,17 @@ def _check_address(address: str) -> None:
 
 
 def machines_text(ray: Any) -> str:
-    """What a cluster has, in words."""
-    there = ray.cluster_resources()
+    """Return one line of text about the machines of a cluster."""
+    resources = ray.cluster_resources()
     machines = sum(node["Alive"] for node in ray.nodes())
-    counts = {"machines": machines, "CPUs": there.get("CPU", 0), "GPUs": there.get("GPU")}
+    counts = {"machines": machines, "CPUs": resources.get("CPU", 0)}
+    counts["GPUs"] = resources.get("GPU")
     return "Ray cluster, " + ", ".join(f"{n}: {c:g}" for n, c in counts.items() if c)
 
 
 def inside(folder: str) -> Block[None]:
-    """Work in the folder of the process that gave it, for what it calls by relative names.
+    """Return a block that works in a folder of the calling process, for relative names.
 
-    A machine without that folder works where it is.
+    A machine without that folder works in its own.
     """
     return chdir(folder) if Path(folder).is_dir() else nullcontext()

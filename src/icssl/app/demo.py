@@ -1,7 +1,7 @@
 """``icssl demo``: the model that needs no training, on two clouds with three labels each.
 
-Its weights are those of Lemmas 1 and 2, so nothing is learned before it sees a cloud. The
-same labels go to logistic regression and to scikit-learn's label spreading.
+Lemmas 1 and 2 of the paper give its weights, so nothing is learned before it sees a cloud.
+Logistic regression and scikit-learn's label spreading get the same labels.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from matplotlib.figure import Figure
 from numpy import ndarray
-from scipy.stats import t as student
 from sklearn.datasets import make_moons
 from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import LabelSpreading
@@ -22,11 +21,12 @@ from sklearn.semi_supervised import LabelSpreading
 from icssl._util.files import replacing
 from icssl.bench.plots import scatter_points
 from icssl.episodes.episode import Episode
+from icssl.evaluation.metrics import interval
 from icssl.model.model_config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
 
-N_POINTS = 100
-N_LABELS = 3
+_N_POINTS = 100
+_N_LABELS = 3
 METHODS = ("icssl, constructed", "label spreading", "logistic regression")
 
 
@@ -34,8 +34,8 @@ METHODS = ("icssl, constructed", "label spreading", "logistic regression")
 class Cloud:
     """A source of points with two classes, and the bandwidth of its graph.
 
-    ``sigma`` is in units of the distance to the sixth neighbour; it was chosen on draws
-    with other seeds than those the demo shows.
+    ``sigma`` is in units of the distance to the sixth neighbour. It was chosen on draws
+    with other seeds than those of the demo.
     """
 
     name: str
@@ -44,17 +44,17 @@ class Cloud:
 
 
 def swiss_roll(rng: np.random.Generator) -> tuple[ndarray, ndarray]:
-    """A narrow Swiss roll of one and a half turns; the classes are its two halves."""
-    angle = 1.5 * np.pi * (1 + 2 * rng.uniform(size=N_POINTS))
-    height = 5 * rng.uniform(size=N_POINTS)
+    """Draw a narrow Swiss roll of one and a half turns; its two halves are the classes."""
+    angle = 1.5 * np.pi * (1 + 2 * rng.uniform(size=_N_POINTS))
+    height = 5 * rng.uniform(size=_N_POINTS)
     x = np.column_stack([angle * np.cos(angle), height, angle * np.sin(angle)])
     return x, (angle > np.median(angle)).astype(np.int64)
 
 
 def two_moons(rng: np.random.Generator) -> tuple[ndarray, ndarray]:
-    """scikit-learn's two moons."""
+    """Draw the two moons of scikit-learn."""
     seed = int(rng.integers(2**31))
-    x, y = make_moons(N_POINTS, noise=0.06, random_state=seed)
+    x, y = make_moons(_N_POINTS, noise=0.06, random_state=seed)
     return x, y.astype(np.int64)
 
 
@@ -65,8 +65,8 @@ CLOUDS = (
 
 
 @dataclass(frozen=True, eq=False)
-class DemoResult:
-    """What happened on one cloud: accuracies of every draw, and the first draw itself."""
+class _DemoResult:
+    """The result on one cloud: accuracies of every draw, and the first draw itself."""
 
     cloud: Cloud
     iterations: int
@@ -78,29 +78,26 @@ class DemoResult:
     predicted: dict[str, Int[ndarray, " n"]]
 
     def interval(self, method: str) -> str:
-        """Mean accuracy over draws, with Student's 95% interval."""
-        accuracy = self.accuracy[method]
-        error = accuracy.std(ddof=1) / len(accuracy) ** 0.5
-        half = student.ppf(0.975, len(accuracy) - 1) * error
-        return f"{accuracy.mean():.3f} ± {half:.3f}"
+        """Return the mean accuracy over draws, with Student's 95% interval."""
+        return str(interval(torch.from_numpy(self.accuracy[method])))
 
 
 def run_demo(
     cloud: Cloud, *, draws: int = 20, iterations: int = 30_000, seed: int = 0
-) -> DemoResult:
+) -> _DemoResult:
     """Label ``draws`` clouds with three labels each, by every method."""
     contexts = [
         _labelled_draw(cloud, np.random.default_rng([seed, i])) for i in range(draws)
     ]
     x, y, labelled = (np.stack(arrays) for arrays in zip(*contexts, strict=True))
     predicted = {name: np.empty_like(y) for name in METHODS}
-    ours, features = _constructed(x, y, labelled, cloud.sigma, iterations)
+    ours, features = _constructed_model(x, y, labelled, cloud.sigma, iterations)
     predicted[METHODS[0]] = ours
-    for i, (points, classes, seen) in enumerate(contexts):
-        predicted[METHODS[1]][i] = _label_spreading(points, classes, seen)
-        predicted[METHODS[2]][i] = _logistic_regression(points, classes, seen)
+    for i, context in enumerate(contexts):
+        predicted[METHODS[1]][i] = _label_spreading(*context)
+        predicted[METHODS[2]][i] = _logistic_regression(*context)
     correct = {name: (guess == y) & ~labelled for name, guess in predicted.items()}
-    return DemoResult(
+    return _DemoResult(
         cloud=cloud,
         iterations=iterations,
         accuracy={
@@ -117,33 +114,33 @@ def run_demo(
 def _labelled_draw(
     cloud: Cloud, rng: np.random.Generator
 ) -> tuple[ndarray, ndarray, ndarray]:
-    """Points, classes, and three labels of which each class has at least one."""
+    """Return points, classes, and three labels, at least one of them per class."""
     x, y = cloud.draw(rng)
-    one_each = [rng.choice(np.flatnonzero(y == c)) for c in (0, 1)]
-    others = np.setdiff1d(np.arange(len(y)), one_each)
+    first = [rng.choice(np.flatnonzero(y == c)) for c in (0, 1)]
+    others = np.setdiff1d(np.arange(len(y)), first)
     labelled = np.zeros(len(y), dtype=bool)
-    labelled[[*one_each, *rng.choice(others, N_LABELS - 2, replace=False)]] = True
+    labelled[[*first, *rng.choice(others, _N_LABELS - 2, replace=False)]] = True
     return x, y, labelled
 
 
 @torch.no_grad()
-def _constructed(
+def _constructed_model(
     x: ndarray, y: ndarray, labelled: ndarray, sigma: float, iterations: int
 ) -> tuple[ndarray, ndarray]:
-    """Predictions and eigenmap of the model whose weights are those of the lemmas."""
+    """Return predictions and eigenmap of the model with the weights of the lemmas."""
     config = ModelConfig.constructed(
         k=2, iterations=iterations, sigma=sigma, steps=20, step_size=3.0
     )
     model = ICSSLTransformer(config)
-    points, classes, seen = (torch.from_numpy(array) for array in (x, y, labelled))
-    episode = Episode(points, classes, seen)
+    points, classes, is_labelled = (torch.from_numpy(a) for a in (x, y, labelled))
+    episode = Episode(points, classes, is_labelled)
     features = model.features(episode)
     logits = model.head(features, episode.y, episode.labelled)
     return logits.argmax(dim=-1).numpy(), features.numpy()
 
 
 def _label_spreading(x: ndarray, y: ndarray, labelled: ndarray) -> ndarray:
-    # alpha = 0.99 instead of the default 0.2: with three labels the better of the two.
+    # With three labels, alpha = 0.99 does better than the default of 0.2.
     spreading = LabelSpreading(kernel="knn", n_neighbors=7, alpha=0.99, max_iter=10_000)
     return spreading.fit(x, np.where(labelled, y, -1)).transduction_
 
@@ -153,8 +150,8 @@ def _logistic_regression(x: ndarray, y: ndarray, labelled: ndarray) -> ndarray:
     return LogisticRegression().fit(scaled[labelled], y[labelled]).predict(scaled)
 
 
-def draw_demo(results: list[DemoResult], path: Path) -> None:
-    """A row a cloud: the points, the eigenmap, and what each method predicted."""
+def draw_demo(results: list[_DemoResult], path: Path) -> None:
+    """Draw one row per cloud: points, eigenmap, and what each method predicted."""
     figure = Figure(figsize=(15, 3.4 * len(results)), layout="constrained")
     for row, result in enumerate(results):
         panels = [("classes and the three labels", result.x, result.y)]
@@ -176,7 +173,7 @@ def draw_demo(results: list[DemoResult], path: Path) -> None:
 
 
 def _scatter(
-    axes: Any, points: ndarray, colour: ndarray, result: DemoResult, title: str
+    axes: Any, points: ndarray, colour: ndarray, result: _DemoResult, title: str
 ) -> None:
     scatter_points(axes, points, colour, result.labelled)
     if points.shape[1] == 3:

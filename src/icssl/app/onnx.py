@@ -1,4 +1,4 @@
-"""Models as ONNX files, checked in ONNX Runtime against torch before they are kept."""
+"""Export to ONNX files, which are compared with torch in ONNX Runtime before writing."""
 
 import json
 import logging
@@ -23,16 +23,16 @@ from icssl.model.build import AnyConfig, AnyModel, config_to_dict, load_model
 from icssl.model.model_config import ModelConfig
 from icssl.model.stage import while_exporting
 
-OPSET = 20
-LEAST_OPSET = 18  # what torch translates to; it only converts upwards
-COORDINATES = 3  # of the paper's surfaces: most models take any number
-# Of the largest logit. Sums of a few hundred float32 numbers differ by 1e-6 in another
-# order, and a deep model may make ten times as much of it.
+_OPSET = 20
+_LEAST_OPSET = 18  # torch translates to this one and only converts upwards
+_COORDINATES = 3  # as on the paper's surfaces; most models take any number
+# Allowed differences, as a share of the largest logit. In another order, sums of a few
+# hundred float32 numbers differ by 1e-6, which a deep model can enlarge tenfold.
 TOLERANCES = {torch.float32: 1e-4, torch.float64: 1e-9}
 
-_SEED, _WIDTHS = 0, (0.1, 1.0)  # of the clouds that an export is tried on
+_SEED, _WIDTHS = 0, (0.1, 1.0)  # of the random clouds that an export is tested on
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-NO_CONTEXT = (
+_NO_CONTEXT = (
     "ContextModel, the model of ICSSLClassifier, cannot be exported: it takes eigenvectors "
     "(eigh), orthogonal bases (qr), inverses (inv), ranks (searchsorted) and normal scores "
     "(ndtri) of its context, and ONNX has no such operators. Models of icssl train can be."
@@ -40,17 +40,17 @@ NO_CONTEXT = (
 
 
 class Parity(NamedTuple):
-    """How an exported model was tried.
+    """How closely an exported model agrees with torch.
 
     Parameters
     ----------
     points : tuple of int
-        n of the episodes.
+        Numbers of points n of the episodes that were compared.
     difference : float
-        The largest between logits of ONNX Runtime and of torch, in units of the largest
-        logit of their batch.
+        The largest difference between logits of ONNX Runtime and of torch, as a share of
+        the largest logit in the batch.
     tolerance : float
-        What it had to stay within.
+        The largest difference that is allowed.
     """
 
     points: tuple[int, ...]
@@ -65,43 +65,46 @@ def to_onnx(
     points: int | None = None,
     coordinates: int | None = None,
     n_classes: int | None = None,
-    opset: int = OPSET,
+    opset: int = _OPSET,
 ) -> Parity:
     """Write a model's dense forward pass as ONNX, if ONNX Runtime agrees with torch.
 
     Inputs of the file are ``x (b, n, d)`` in the model's dtype, ``y (b, n)`` int64 and
     ``labelled (b, n)`` bool, and ``features (b, n, k)`` where a model reads eigenvectors;
-    its output is ``logits (b, n, c)``. Any number b of episodes and any number of labels
-    will do. As in torch, an episode needs a label, and ``y`` is -1 or any class where there
-    is none, which is not read; the file checks none of this.
+    its output is ``logits (b, n, c)``. The file takes any number b of episodes and any
+    number of labels. As in torch, an episode needs at least one label, and ``y`` of an
+    unlabelled point can be -1 or any class, since it is not read. The file checks none of
+    this.
 
     Parameters
     ----------
     model : ICSSLTransformer or BaselineTransformer
-        In float32, or in float64 where ONNX Runtime has its operators.
+        A model in float32, or in float64 where ONNX Runtime has its operators.
     path : Path or str
-        Is written once all is well, and else left as it was.
+        File to write. If anything fails, it is left as it was.
     points : int, optional
-        n; by default the file takes any, which a model with a learned start cannot.
+        Number of points n. By default the file takes any number, which a model with a
+        learned start cannot.
     coordinates : int, optional
-        d; by default the model's own where it has one, else 3.
+        Number of coordinates d. By default that of the model where it has one, else 3.
     n_classes : int, optional
-        c, where the model takes any number; by default the model's own.
+        Number of classes c, where the model takes any. By default that of the model.
     opset : int
-        Version of ONNX's operators, from 18.
+        Version of the ONNX operator set, at least 18.
 
     Raises
     ------
     ValueError
-        If the model does not fit these numbers, has no ONNX, or differs there.
+        If the model does not fit these numbers, cannot be translated to ONNX, or gives
+        other results there.
     """
     _check_packages()
     _check_opset(opset)
-    checked = _checked(model)
-    sizes = _Sizes.of(checked, points, coordinates, n_classes)
+    copied = _copy_to_export(model)
+    sizes = _Sizes.of(copied, points, coordinates, n_classes)
     with replacing(Path(path)) as unfinished:  # fails at once where nothing can be written
-        content = _translated(checked, sizes, opset)
-        parity = _compared(checked, sizes, content)
+        content = _translate(copied, sizes, opset)
+        parity = _compare(copied, sizes, content)
         if not parity.difference <= parity.tolerance:
             raise ValueError(
                 f"ONNX Runtime differs from torch by {parity.difference:.1e} of the "
@@ -112,9 +115,10 @@ def to_onnx(
 
 
 class _Sizes(NamedTuple):
-    """Of the episodes that a file takes: ``n`` is None for any from ``least`` on.
+    """The sizes of the episodes that an exported file takes.
 
-    ``k`` is the number of features that they come with, None for none.
+    ``n`` is None for any number of points from ``least`` on. ``k`` is the number of
+    features that episodes come with, None for no features.
     """
 
     n: int | None
@@ -125,18 +129,18 @@ class _Sizes(NamedTuple):
 
     @classmethod
     def of(cls, model: AnyModel, n: int | None, d: int | None, c: int | None) -> "_Sizes":
-        """Those given, or the model's own; refused if the model cannot take them."""
+        """Return the given sizes, or the model's; raise if the model cannot take them."""
         config = model.config
         features = config.features if isinstance(config, ModelConfig) else "coordinates"
         least = 2 if features == "coordinates" else max(2, config.k)
         k = config.k if features == "eigenvectors" else None
-        d = _own_coordinates(config) if d is None else d
-        c = _own_classes(config, c)
+        d = _n_coordinates(config) if d is None else d
+        c = _n_classes(config, c)
         check_at_least("coordinates", d, 1)
-        if n is None and (own := own_points(model)) is not None:
+        if n is None and (fixed := fixed_points(model)) is not None:
             raise ValueError(
-                f"the model was built for {own} points and cannot take any number: export "
-                f"it for points={own}."
+                f"the model was built for {fixed} points and cannot take any number: "
+                f"export it for points={fixed}."
             )
         if n is not None:
             check_at_least("points", n, least)
@@ -145,7 +149,7 @@ class _Sizes(NamedTuple):
         return sizes
 
     def episode(self, b: int, n: int, dtype: torch.dtype, width: float = 1.0) -> Episode:
-        """Random points, with a label on the first and on any number of the others."""
+        """Return random points; the first is labelled, and any number of the others."""
         generator = Generator().manual_seed(_SEED + n)
         x = width * torch.randn(b, n, self.d, generator=generator, dtype=torch.float64)
         y = torch.randint(self.c, (b, n), generator=generator)
@@ -161,7 +165,7 @@ class _Sizes(NamedTuple):
 
 
 class _Forward(nn.Module):
-    """A model as a function of tensors."""
+    """A model as a module whose inputs are tensors."""
 
     def __init__(self, model: AnyModel, n_classes: int) -> None:
         super().__init__()
@@ -174,25 +178,25 @@ class _Forward(nn.Module):
         return self.model(Episode.unchecked(**values, n_classes=self.n_classes))
 
 
-def _translated(model: AnyModel, sizes: _Sizes, opset: int) -> bytes:
-    """The ONNX file of a model."""
+def _translate(model: AnyModel, sizes: _Sizes, opset: int) -> bytes:
+    """Return the bytes of a model's ONNX file."""
     import onnx
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
-    # Unlike numbers of episodes and of points: torch would take equal ones for the same.
-    some = sizes.episode(2, sizes.n or sizes.least + 11, dtype_of(model)).tensors()
+    # The numbers of episodes and points differ: equal ones torch would take for one axis.
+    example = sizes.episode(2, sizes.n or sizes.least + 11, _dtype_of(model)).tensors()
     axes = {0: "b"} if sizes.n else {0: "b", 1: "n"}
-    with while_exporting(), _silent(), torch.no_grad():
+    with while_exporting(), _silence_translators(), torch.no_grad():
         try:
             program = torch.onnx.export(
                 _Forward(model, sizes.c).eval(),
-                tuple(some.values()),
-                input_names=list(some),
+                tuple(example.values()),
+                input_names=list(example),
                 output_names=["logits"],
                 opset_version=opset,
                 dynamo=True,
-                dynamic_shapes=dict.fromkeys(some, axes),
-                custom_translation_table=_exact_in(dtype_of(model)),
+                dynamic_shapes=dict.fromkeys(example, axes),
+                custom_translation_table=_exact_in(_dtype_of(model)),
                 verbose=False,
             )
         except torch.onnx.OnnxExporterError as error:
@@ -201,47 +205,47 @@ def _translated(model: AnyModel, sizes: _Sizes, opset: int) -> bytes:
                 reason = reason.__cause__
             raise ValueError(f"ONNX has no such model: {_first_line(reason)}") from error
     assert program is not None
-    # Lines of this code, with the folder it lies in, are nothing for others to read.
+    # The file would hold lines of this code and the folder it lies in.
     ClearMetadataAndDocStringPass()(program.model)
     proto = program.model_proto
     about = {"icssl": json.dumps(config_to_dict(model.config))}
     onnx.helper.set_model_props(proto, about)
     onnx.checker.check_model(proto, full_check=True)
-    given = {one.domain: one.version for one in proto.opset_import}
-    if given[""] != opset:
-        raise ValueError(f"the model needs opset {given['']}, got opset={opset}.")
+    versions = {entry.domain: entry.version for entry in proto.opset_import}
+    if versions[""] != opset:
+        raise ValueError(f"the model needs opset {versions['']}, got opset={opset}.")
     return add_onnx_digest(proto.SerializeToString())
 
 
-def _compared(model: AnyModel, sizes: _Sizes, content: bytes) -> Parity:
-    """ONNX Runtime beside torch, on clouds narrow and wide."""
+def _compare(model: AnyModel, sizes: _Sizes, content: bytes) -> Parity:
+    """Compare ONNX Runtime with torch, on narrow and wide random clouds."""
     least = sizes.least
     points = (least, least + 1, 30, 100) if sizes.n is None else (sizes.n,)
-    session, forward = _session(content, dtype_of(model)), _Forward(model, sizes.c)
+    session, forward = _session(content, _dtype_of(model)), _Forward(model, sizes.c)
     difference = 0.0
     for n in points:
         for b, width in enumerate(_WIDTHS, start=1):
-            given = sizes.episode(b, n, dtype_of(model), width).tensors()
+            inputs = sizes.episode(b, n, _dtype_of(model), width).tensors()
             with torch.no_grad():
-                expected = forward(**given)
-            (found,) = session.run(None, {name: t.numpy() for name, t in given.items()})
-            apart = (torch.from_numpy(found) - expected).abs().max()
-            # Of NaN, too, the larger one, so that it is not overlooked.
+                expected = forward(**inputs)
+            (logits,) = session.run(None, {name: t.numpy() for name, t in inputs.items()})
+            error = (torch.from_numpy(logits) - expected).abs().max()
             largest = expected.abs().max().clamp(min=torch.finfo(expected.dtype).tiny)
-            difference = float(torch.maximum(torch.tensor(difference), apart / largest))
-    return Parity(points, difference, TOLERANCES[dtype_of(model)])
+            # torch.maximum keeps a NaN, which Python's max could lose.
+            difference = float(torch.maximum(torch.tensor(difference), error / largest))
+    return Parity(points, difference, TOLERANCES[_dtype_of(model)])
 
 
 def _session(content: bytes, dtype: torch.dtype) -> Any:
-    """ONNX Runtime with the model loaded."""
+    """Return a session of ONNX Runtime that has loaded the model."""
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3  # errors alone: they are raised as well
+    options.log_severity_level = 3  # only errors, which are raised as well
     if dtype == torch.float64:
-        # Above this level, fused products have their factor in float32.
+        # Above this level, fused products round their factor to float32.
         basic = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.graph_optimization_level = basic
     try:
@@ -251,17 +255,17 @@ def _session(content: bytes, dtype: torch.dtype) -> Any:
     except (state.Fail, state.InvalidGraph, state.NotImplemented) as error:
         raise ValueError(
             "ONNX Runtime cannot run the model, which float32 (it has fewer operators in "
-            f"float64) or another opset may mend: {_first_line(error)}"
+            f"float64) or another opset may solve: {_first_line(error)}"
         ) from error
 
 
 def model_to_export(path: Path) -> AnyModel:
-    """The model of a file; the one of ICSSLClassifier is refused, and the reason given."""
+    """Load a model; refuse that of ICSSLClassifier, and say why."""
     try:
         return load_model(path)
     except ValueError:
         if _is_context_model(path):
-            raise ValueError(NO_CONTEXT) from None
+            raise ValueError(_NO_CONTEXT) from None
         raise
 
 
@@ -285,41 +289,41 @@ def _check_packages() -> None:
         )
 
 
-def _checked(model: nn.Module) -> AnyModel:
-    """A copy of a model that may be exported."""
+def _copy_to_export(model: nn.Module) -> AnyModel:
+    """Return a copy of the model on the CPU; raise for a model that has no ONNX."""
     if isinstance(model, ContextModel):
-        raise ValueError(NO_CONTEXT)
+        raise ValueError(_NO_CONTEXT)
     if not isinstance(model, AnyModel):
         raise TypeError(f"a model of icssl train is needed, got {type(model).__name__}.")
-    if dtype_of(model) not in TOLERANCES:
-        given = str(dtype_of(model)).removeprefix("torch.")
-        raise ValueError(f"a model in float32 or float64 is needed, got {given}.")
+    if _dtype_of(model) not in TOLERANCES:
+        dtype = str(_dtype_of(model)).removeprefix("torch.")
+        raise ValueError(f"a model in float32 or float64 is needed, got {dtype}.")
     return deepcopy(model).cpu().eval().requires_grad_(False)
 
 
 def _check_opset(opset: int) -> None:
     from onnx.defs import onnx_opset_version
 
-    if not LEAST_OPSET <= opset <= onnx_opset_version():
-        allowed = f"from {LEAST_OPSET} to {onnx_opset_version()}"
+    if not _LEAST_OPSET <= opset <= onnx_opset_version():
+        allowed = f"from {_LEAST_OPSET} to {onnx_opset_version()}"
         raise ValueError(f"opset must be {allowed}, got {opset}.")
 
 
-def dtype_of(model: nn.Module) -> torch.dtype:
-    """In which a model computes."""
+def _dtype_of(model: nn.Module) -> torch.dtype:
+    """Return the dtype in which a model computes."""
     return next(model.parameters()).dtype
 
 
-def own_points(model: AnyModel) -> int | None:
-    """The number of points that a learned start ties a model to; None for any."""
+def fixed_points(model: AnyModel) -> int | None:
+    """Return the number of points that a learned start ties a model to; None for any."""
     config = model.config
     if isinstance(config, ModelConfig) and config.tied_to_n:
         return config.n_points
     return None
 
 
-def _own_classes(config: AnyConfig, c: int | None) -> int:
-    """``c`` if it is given and the model takes any number."""
+def _n_classes(config: AnyConfig, c: int | None) -> int:
+    """Return ``c``, or the model's number of classes; raise if it cannot take ``c``."""
     if c is None:
         return config.n_classes
     check_at_least("n_classes", c, 2)
@@ -333,15 +337,15 @@ def _own_classes(config: AnyConfig, c: int | None) -> int:
     return c
 
 
-def _own_coordinates(config: AnyConfig) -> int:
+def _n_coordinates(config: AnyConfig) -> int:
     if isinstance(config, BaselineConfig):
         return config.d
-    reads = config.features == "coordinates" and config.head == "encoder"
-    return config.k if reads else COORDINATES
+    reads_k_coordinates = config.features == "coordinates" and config.head == "encoder"
+    return config.k if reads_k_coordinates else _COORDINATES
 
 
 def _exact_in(dtype: torch.dtype) -> dict[Callable, Callable]:
-    """Operators that torch translates with digits of float32, whatever the model has."""
+    """Return our translations of operators that torch always translates in float32."""
     if dtype == torch.float32:
         return {}
     import onnx_ir
@@ -352,7 +356,7 @@ def _exact_in(dtype: torch.dtype) -> dict[Callable, Callable]:
     def constant(value: float, kind: int) -> Any:
         return op.Constant(value=onnx_ir.tensor(value, dtype=onnx_ir.DataType(kind)))
 
-    # Arguments are aten's; by their annotations torch knows the numbers among them.
+    # Names and types of the arguments are those of aten, by which torch finds the numbers.
     def scalar_tensor(
         s: float,
         dtype: int = 1,
@@ -381,8 +385,8 @@ def _exact_in(dtype: torch.dtype) -> dict[Callable, Callable]:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    """Without what the translators say of their own code."""
+def _silence_translators() -> Iterator[None]:
+    """Hide what the translators log and warn about in their own code."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -13,7 +13,7 @@ from icssl._util.files import replacing
 from icssl.episodes.episode import Episode
 from icssl.episodes.images import SIDE
 
-# Okabe and Ito's colours, told apart by the colour-blind.
+# The colours of Okabe and Ito, which colour-blind people can tell apart.
 COLOURS = (
     "#0072b2",
     "#e69f00",
@@ -25,42 +25,39 @@ COLOURS = (
     "#000000",
 )
 
-
-LEGEND_NAME = 30
-"""Characters of a name that a legend shows: a longer one would leave no room to draw."""
-
+LEGEND_NAME = 30  # characters of a name in a legend; more would leave no room to draw
 PICTURES = (".png", ".svg", ".pdf", ".jpg")
 
 
 def colours_of(y: ndarray) -> ndarray:
-    """A colour a class; grey for "not known"."""
+    """Return one colour per point, that of its class; grey for class -1 (not known)."""
     palette = np.array([*COLOURS, "#999999"])
     return palette[np.where(y < 0, len(COLOURS), y % len(COLOURS))]
 
 
 def scatter_points(axes: Any, points: ndarray, y: ndarray, labelled: ndarray) -> None:
-    """Points in two or three dimensions, coloured by class; labelled ones are stars."""
+    """Draw points in 2-D or 3-D in the colour of their class, labelled ones as stars."""
     colours = colours_of(y)
-    flat = {"depthshade": False} if points.shape[1] == 3 else {}
+    in_space = {"depthshade": False} if points.shape[1] == 3 else {}
     star = {"s": 130, "marker": "*", "edgecolors": "black"}
-    axes.scatter(*points[~labelled].T, c=colours[~labelled], s=14, **flat)
-    axes.scatter(*points[labelled].T, c=colours[labelled], **star, **flat)
+    axes.scatter(*points[~labelled].T, c=colours[~labelled], s=14, **in_space)
+    axes.scatter(*points[labelled].T, c=colours[labelled], **star, **in_space)
     axes.set_xticks([])
     axes.set_yticks([])
-    if flat:
+    if in_space:
         axes.set_zticks([])
 
 
 def show_literally(text: Any, value: object) -> None:
-    """Set a text of matplotlib to a name, in which a dollar begins no formula."""
+    """Set a text of matplotlib to a name in which a dollar sign starts no formula."""
     text.set_parse_math(False)
     text.set_text(printable(value))
 
 
 def add_legend(figure: Figure, drawn: Mapping[Any, Any], **options: Any) -> None:
-    """Add a legend of what was drawn under some names, whatever the names are.
+    """Add a legend of the drawn objects by their names, whatever the names are.
 
-    As labels, those that begin with an underscore would be left out.
+    Matplotlib itself would leave out names that begin with an underscore.
     """
     legend = figure.legend([*drawn.values()], ["name"] * len(drawn), fontsize=8, **options)
     for text, name in zip(legend.get_texts(), drawn, strict=True):
@@ -68,9 +65,11 @@ def add_legend(figure: Figure, drawn: Mapping[Any, Any], **options: Any) -> None
 
 
 def draw_episode(episode: Episode, title: str, path: Path) -> None:
-    """The first episode of a batch: a cloud in space, a grid of images, or two principal
-    coordinates of anything else.
-    """  # noqa: D205
+    """Draw the first episode of a batch.
+
+    Images are drawn in a grid, points of up to three coordinates as they are, and other
+    points by their two principal coordinates.
+    """
     x, y, labelled = (t[0].cpu().numpy() for t in (episode.x, episode.y, episode.labelled))
     if x.shape[1] == SIDE * SIDE:
         figure = image_grid(x, y, labelled)
@@ -91,13 +90,16 @@ def draw_episode(episode: Episode, title: str, path: Path) -> None:
 
 
 def principal_coordinates(x: ndarray) -> ndarray:
-    """The two directions of most variance."""
+    """Return the coordinates along the two directions of most variance."""
     centred = x - x.mean(axis=0)
     return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
 
 
 def image_grid(x: ndarray, y: ndarray, labelled: ndarray) -> Figure:
-    """Ten images a row, framed in the colour of their class, widely where labelled."""
+    """Draw ten images per row, framed in the colour of their class.
+
+    The frames of labelled images are wide.
+    """
     rows = -(-len(x) // 10)
     figure = Figure(figsize=(8, 0.8 * rows + 0.5), layout="constrained")
     colours, top = colours_of(y), max(x.max(), 1e-12)
@@ -113,12 +115,10 @@ def image_grid(x: ndarray, y: ndarray, labelled: ndarray) -> Figure:
     return figure
 
 
-def draw_label_curves(
-    rows: Sequence[Mapping[str, Any]], metric: str, path: Path, title: str = ""
-) -> None:
-    """A metric against the number of labels, a curve a method, with 95% intervals.
+def draw_label_curves(rows: Sequence[Mapping[str, Any]], metric: str, path: Path) -> None:
+    """Draw a metric against the number of labels: one curve per method, 95% intervals.
 
-    ``rows`` are those of ``icssl evaluate``; the rate of the largest class is dashed.
+    ``rows`` are those of ``icssl evaluate``. The share of the largest class is dotted.
     """
     figure = Figure(figsize=(6.5, 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -126,10 +126,10 @@ def draw_label_curves(
     markers = "osD^vP*X"
     drawn: dict[str, Any] = {}
     for i, name in enumerate(names):
-        own = [row for row in rows if row["method"] == name]
-        values = [row["metrics"][metric] for row in own]
+        curve = [row for row in rows if row["method"] == name]
+        values = [row["metrics"][metric] for row in curve]
         drawn[name] = axes.errorbar(
-            [row["labels"] for row in own],
+            [row["labels"] for row in curve],
             [value["mean"] for value in values],
             yerr=[value["half_width"] for value in values],
             color=COLOURS[i % len(COLOURS)],
@@ -145,11 +145,11 @@ def draw_label_curves(
         (line,) = axes.plot(labels, rates, color="grey", linestyle=":")
         drawn["largest class"] = line
     axes.set_xticks(sorted({row["labels"] for row in rows}))
-    axes.set_xlabel("labelled points of an episode")
+    axes.set_xlabel("labelled points per episode")
     axes.set_ylabel(metric.replace("_", " "))
-    show_literally(axes.set_title("", fontsize=11), title or rows[0]["source"])
+    show_literally(axes.set_title("", fontsize=11), rows[0]["source"])
     axes.grid(alpha=0.3)
-    # Below, where no curve can be.
+    # Below the axes, so that it covers no curve.
     add_legend(figure, drawn, loc="outside lower center", ncols=3)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=130)

@@ -1,4 +1,4 @@
-"""From the names of sources, as a person types them, to their specs."""
+"""``DataConfig``: names of sources, as a person types them, and the specs they mean."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from icssl.episodes.images import ImageSpec
 from icssl.episodes.manifolds import MANIFOLDS
 from icssl.episodes.stream import FiniteSource, Mixture, Source
 from icssl.episodes.synthetic import ManifoldSpec
-from icssl.tables.features import SUFFIXES
+from icssl.tables.formats import FORMATS, suffix_of
 
 EIGENVECTORS = 4
 IMAGES = "images"
@@ -22,18 +22,18 @@ NAMES = (*MANIFOLDS, "product", "digits", IMAGES)
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What episodes are drawn from: the names of sources, and options for all of them.
+    """Configuration of episodes: names of sources, and options for all of them.
 
     Parameters
     ----------
     sources : tuple of str
-        Each a manifold, ``"product"``, ``"digits"``, ``"images"``, a folder or a table of
-        features. With several, every batch comes from one of them.
+        Names of sources: a manifold, ``"product"``, ``"digits"``, ``"images"``, a folder or
+        a table of features. With several, every batch comes from one of them.
     split : {"train", "test"}
-        Of a table or a folder; manifolds have no end of either.
+        Part of a table or a folder that is drawn from; manifolds have no parts.
     n, n_classes, placement, threshold, measure, rotation, half_angle, factor_distance
-        See :class:`icssl.episodes.synthetic.ManifoldSpec`. Tables have ``placement`` and
-        ``n_classes`` too, image manifolds ``placement``.
+        Options of :class:`icssl.episodes.synthetic.ManifoldSpec`. Tables have ``placement``
+        and ``n_classes`` too, image manifolds ``placement``.
     train_classes : int
         How many classes of a table are for training; the others are for the test.
     eigenvectors : int
@@ -41,7 +41,7 @@ class DataConfig:
     distances : bool
         Keep geodesic distances of manifolds, for the Bayes ceiling.
     episodes : int
-        Draw so many episodes once and train on them again and again, with new labels
+        Number of episodes that are drawn once and used again and again, with new labels
         each time: the paper's "dataset size". With 0 every episode is a fresh one.
     """
 
@@ -68,7 +68,7 @@ class DataConfig:
             raise ValueError("sources must name at least one source, got none.")
 
     def build(self, *, seed: int = 0, device: str = "cpu") -> Source:
-        """The source; ``seed`` and ``device`` are those of a finite set of episodes."""
+        """Return the source; ``seed`` and ``device`` are for a finite set of episodes."""
         labels = min(10, self.n - 1)  # for those who draw without saying how many
         built = [source_named(name, self, labels=labels) for name in self.sources]
         if self.episodes:  # as many of each source
@@ -80,7 +80,7 @@ class DataConfig:
 def source_named(
     name: str, options: DataConfig | None = None, *, labels: float | str = 10
 ) -> Source:
-    """The spec of a manifold, a table of features, or a folder of image manifolds."""
+    """Return the spec of a manifold, a table of features, or a folder of images."""
     if isinstance(labels, str):
         raise ValueError(
             f"labels must be a count such as 10 or a fraction, got {labels!r}."
@@ -108,7 +108,7 @@ def source_named(
         return ImageSpec(cache_folder() / "fashion-manifolds", make=True, **shared)
     if path.is_dir() and any(path.glob("manifold-*.npy")):
         return ImageSpec(path, **shared)
-    if name == "digits" or path.is_dir() or path.suffix in SUFFIXES:
+    if name == "digits" or path.is_dir() or suffix_of(path) in FORMATS:
         return FeatureSpec(
             path,
             n_classes=options.n_classes,
@@ -117,5 +117,5 @@ def source_named(
         )
     raise ValueError(
         f"unknown source {name!r}: choose one of {', '.join(NAMES)}, a folder that exists, "
-        f"or a file that ends in {', '.join(SUFFIXES)}.{did_you_mean(name, NAMES)}"
+        f"or a file that ends in {', '.join(FORMATS)}.{did_you_mean(name, NAMES)}"
     )

@@ -23,16 +23,16 @@ class Episode:
     Parameters
     ----------
     x : Tensor of shape (b, n, d)
-        Coordinates, finite floating-point numbers of any scale.
+        Coordinates, finite floating-point numbers of any size.
     y : Tensor of shape (b, n)
         Class of each point, from 0 to ``n_classes - 1``. A point that is not labelled
         may carry its true class, for the loss and the score, or -1 for "not known".
     labelled : Tensor of bool, of shape (b, n)
-        Whose class the model may see: at least one point of every episode. That all of
-        them have one class is valid.
+        Points whose class the model may see, at least one in every episode. They may all
+        be of one class.
     n_classes : int, default 0
-        Number of classes c; 0 stands for the largest class in ``y`` plus one, known only
-        to the loss or not, and at least two.
+        Number of classes c. 0 stands for the largest class in ``y`` plus one, and at least
+        two; classes of unlabelled points count.
     laplacian : Tensor of shape (b, n, n), optional
         Ground-truth Laplacian.
     features : Tensor of shape (b, n, k), optional
@@ -79,7 +79,7 @@ class Episode:
         features: ArrayLike | None = None,
         distances: ArrayLike | None = None,
     ) -> "Episode":
-        """One context from arrays without the batch axis: NumPy, lists or tensors."""
+        """Return one context from arrays without the batch axis: NumPy, lists, tensors."""
 
         def batch_of_one(array: Any) -> Any:
             return None if array is None else torch.as_tensor(array)[None]
@@ -96,7 +96,7 @@ class Episode:
 
     @classmethod
     def unchecked(cls, **values: Any) -> "Episode":
-        """An episode from sound values, without the checks (they would wait for a GPU).
+        """Return an episode without the checks, which would wait for a GPU.
 
         ``n_classes`` must be given and ``y`` must be int64.
         """
@@ -109,7 +109,7 @@ class Episode:
 
     @classmethod
     def concat(cls, episodes: Sequence["Episode"]) -> "Episode":
-        """Batches of one shape and one set of fields, one after the other."""
+        """Return batches of one shape and one set of fields joined into one."""
 
         def join(values: list[Any]) -> Any:
             return torch.cat(values) if isinstance(values[0], Tensor) else values[0]
@@ -118,7 +118,7 @@ class Episode:
         return cls.unchecked(**{k: join([getattr(e, k) for e in episodes]) for k in names})
 
     def __getitem__(self, index: Any) -> "Episode":
-        """Some episodes of the batch, by slice, mask or tensor of indices."""
+        """Return some episodes of the batch, by slice, mask or tensor of indices."""
 
         def pick(value: Any) -> Any:
             return value[index] if isinstance(value, Tensor) else value
@@ -126,17 +126,17 @@ class Episode:
         return self.unchecked(**{f.name: pick(getattr(self, f.name)) for f in fields(self)})
 
     def tensors(self) -> dict[str, Tensor]:
-        """The fields that are tensors, by name."""
-        found = {name: getattr(self, name) for name in _DEFAULTS}
-        return {name: t for name, t in found.items() if isinstance(t, Tensor)}
+        """Return the fields that are tensors, by name."""
+        values = {name: getattr(self, name) for name in _DEFAULTS}
+        return {name: t for name, t in values.items() if isinstance(t, Tensor)}
 
     def without(self, name: str) -> "Episode":
-        """The same episodes without an optional field."""
+        """Return the same episodes without an optional field."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return self.unchecked(**{**values, name: None})
 
     def with_labels(self, labelled: Bool[Tensor, "b n"]) -> "Episode":
-        """The same episodes with other points labelled. Not checked."""
+        """Return the same episodes with other points labelled, which is not checked."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return self.unchecked(**{**values, "labelled": labelled})
 
@@ -144,7 +144,7 @@ class Episode:
         return len(self.x)
 
     def to(self, device: Any = None, dtype: torch.dtype | None = None) -> "Episode":
-        """A copy on ``device``, with floating-point fields in ``dtype``."""
+        """Return a copy on ``device``, with floating-point fields in ``dtype``."""
 
         def move(value: Any) -> Any:
             if not isinstance(value, Tensor):
@@ -171,8 +171,8 @@ def _check_types(episode: Episode) -> None:
         if value is None and name in _OPTIONAL:
             continue
         if not isinstance(value, Tensor) or not is_kind(value):
-            given = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise TypeError(f"{name} must be a tensor of {kind}, got {given}.")
+            actual = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(f"{name} must be a tensor of {kind}, got {actual}.")
     if not isinstance(episode.n_classes, int):
         raise TypeError(f"n_classes must be an int, got {episode.n_classes!r}.")
 
@@ -191,13 +191,15 @@ def _check_shapes(episode: Episode) -> None:
     for name, shape in wanted.items():
         value = getattr(episode, name)
         if value is not None and tuple(value.shape) != shape:
-            given = tuple(value.shape)
-            raise ValueError(f"{name} must have shape {shape} to fit x, got {given}.")
+            raise ValueError(
+                f"{name} must have shape {shape} to fit x, got {tuple(value.shape)}."
+            )
     features = episode.features
     if features is not None:
         if features.ndim != 3 or tuple(features.shape[:2]) != (b, n):
-            given = tuple(features.shape)
-            raise ValueError(f"features must have shape {(b, n)} and k, got {given}.")
+            raise ValueError(
+                f"features must have shape {(b, n)} and k, got {tuple(features.shape)}."
+            )
         if features.shape[2] > n:
             raise ValueError(
                 f"k features need k <= n, got k = {features.shape[2]}, n = {n}."

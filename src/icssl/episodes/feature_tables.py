@@ -17,35 +17,35 @@ from torch import Generator, Tensor, nn
 
 from icssl._util.errors import check_at_least, check_choice
 from icssl._util.files import replacing
-from icssl.episodes.episode import Episode
-from icssl.episodes.ground_truth import ground_truth
-from icssl.episodes.labels import PLACEMENTS, choose_labelled, label_count
-from icssl.tables.features import image_files, open_image, read_features
+from icssl.episodes.labels import PLACEMENTS, DrawnPoints, PointSource, label_count
+from icssl.tables.reader import image_files, open_image, read_features
 
 
 @dataclass(frozen=True)
-class FeatureSpec:
-    """What an episode of rows of a table is drawn from.
+class FeatureSpec(PointSource):
+    """Source of episodes whose points are rows of a table of features.
 
-    The paper's ImageNet100 episodes: two classes drawn at random, 50 images of each. Rows
-    may come again in another episode, never twice in one. Training and test episodes have
-    no class in common.
+    By default as the paper's ImageNet100 episodes: two classes drawn at random, 50 images
+    of each. A row may come again in another episode, never twice in one. Training and test
+    episodes have no class in common.
 
     Parameters
     ----------
     path : Path
-        See :func:`icssl.tables.features.read_features`.
+        The table: see :func:`icssl.tables.reader.read_features`.
     split : {"train", "test"}
+        Whether classes for training or the others are drawn.
     train_classes : int
         How many of the classes, in the order of their names, are for training.
     n_classes, per_class : int
-        Classes of an episode, and rows of each.
+        Number of classes in an episode, and of rows of each class.
     labels, placement
-        See :class:`icssl.episodes.synthetic.ManifoldSpec`.
+        Number and choice of labelled rows: see
+        :class:`icssl.episodes.synthetic.ManifoldSpec`.
     label : str, optional
-        The column of classes of a table.
+        Name of the column that holds the classes.
     eigenvectors, neighbours : int
-        Ground truth; 0 eigenvectors for none.
+        Ground-truth eigenvectors to compute, 0 for none, and neighbours in their graph.
     """
 
     path: Path
@@ -96,24 +96,19 @@ class FeatureSpec:
 
     @property
     def n(self) -> int:
-        """Points of an episode."""
+        """Number of points in an episode."""
         return self.n_classes * self.per_class
 
     def classes(self) -> list[int]:
-        """Codes of the classes of this split."""
+        """Return the codes of the classes of this split."""
         count = len(read_features(self.path, self.label).classes)
         border = min(self.train_classes, count)
         return list(range(border) if self.split == "train" else range(border, count))
 
-    def draw(
-        self,
-        b: int,
-        *,
-        generator: Generator,
-        labels: float | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Episode:
-        """``b`` episodes, their rows in a random order."""
+    def draw_points(
+        self, b: int, *, generator: Generator, dtype: torch.dtype
+    ) -> DrawnPoints:
+        """Draw classes, then rows of each class, and put them in a random order."""
         device = generator.device
         x, rows, counts = _on_device(self, str(device))
 
@@ -128,45 +123,31 @@ class FeatureSpec:
         y = torch.arange(self.n_classes, device=device).repeat_interleave(self.per_class)
         order = random(b, self.n).argsort(dim=1)
         chosen, y = chosen.gather(1, order), y[order]
-        points = x[chosen].to(dtype)
-        amount = self.labels if labels is None else labels
-        labelled = choose_labelled(
-            y, amount, self.placement, n_classes=self.n_classes, generator=generator
-        )
-        laplacian = features = None
-        if self.eigenvectors:
-            laplacian, features = ground_truth(points, self.eigenvectors, self.neighbours)
-        return Episode.unchecked(
-            x=points,
-            y=y,
-            labelled=labelled,
-            n_classes=self.n_classes,
-            laplacian=laplacian,
-            features=features,
-        )
+        return DrawnPoints(x[chosen].to(dtype), y, self.n_classes)
 
 
 @lru_cache(maxsize=8)
 def _on_device(
     spec: FeatureSpec, device: str
 ) -> tuple[Float[Tensor, "rows d"], Int[Tensor, "classes most"], Int[Tensor, " classes"]]:
-    """Features, the rows of each class padded to the most, and how many there are."""
+    """Return features, row numbers of each class padded to the most, and their counts."""
     table = read_features(spec.path, spec.label)
     y = torch.from_numpy(table.y)
-    own = [(y == code).nonzero()[:, 0] for code in spec.classes()]
-    rows = torch.nn.utils.rnn.pad_sequence(own, batch_first=True)
-    counts = torch.tensor([len(r) for r in own])
+    rows_by_class = [(y == code).nonzero()[:, 0] for code in spec.classes()]
+    rows = torch.nn.utils.rnn.pad_sequence(rows_by_class, batch_first=True)
+    counts = torch.tensor([len(rows) for rows in rows_by_class])
     return torch.from_numpy(table.x).to(device), rows.to(device), counts.to(device)
 
 
-IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SIDE = 224
+_IMAGENET_MEAN, _IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_SIDE = 224  # pixels of an image that a backbone sees
 
-Backbone = Callable[[Float[Tensor, "n 3 h w"]], Float[Tensor, "n d"]]
+_Backbone = Callable[[Float[Tensor, "n 3 h w"]], Float[Tensor, "n d"]]
+"""A network from images in [0, 1] to features."""
 
 
-def load_backbone(name: str, weights: Path | None = None) -> Backbone:
-    """A network up to its last pooled features, for images in [0, 1].
+def load_backbone(name: str, weights: Path | None = None) -> _Backbone:
+    """Return a network up to its last pooled features, for images in [0, 1].
 
     Parameters
     ----------
@@ -180,7 +161,7 @@ def load_backbone(name: str, weights: Path | None = None) -> Backbone:
     kind, _, model = name.partition(":")
     check_choice("backbone", kind, ["efficientnet_lite0", "torchvision", "timm"])
     if kind == "efficientnet_lite0":
-        return _normalised(_efficientnet_lite0())
+        return _with_imagenet_colours(_efficientnet_lite0())
     if not model:
         raise ValueError(f"backbone {name!r} names no model: write {kind}:NAME.")
     if weights is None:
@@ -188,15 +169,16 @@ def load_backbone(name: str, weights: Path | None = None) -> Backbone:
             f"backbone {name!r} needs weights: give the file of your own copy of them."
         )
     build = _torchvision if kind == "torchvision" else _timm
-    return _normalised(
+    return _with_imagenet_colours(
         build(model, torch.load(weights, map_location="cpu", weights_only=True))
     )
 
 
-def _normalised(network: nn.Module) -> Backbone:
+def _with_imagenet_colours(network: nn.Module) -> _Backbone:
+    """Return a frozen network that standardises colours first, as it was trained."""
     network = network.eval().requires_grad_(False)
-    mean = torch.tensor(IMAGENET_MEAN)[:, None, None]
-    deviation = torch.tensor(IMAGENET_DEVIATION)[:, None, None]
+    mean = torch.tensor(_IMAGENET_MEAN)[:, None, None]
+    deviation = torch.tensor(_IMAGENET_DEVIATION)[:, None, None]
 
     @torch.no_grad()
     def features(images: Tensor) -> Tensor:
@@ -207,7 +189,7 @@ def _normalised(network: nn.Module) -> Backbone:
 
 
 class _Pooled(nn.Module):
-    """The mean over positions of a feature map."""
+    """A network whose feature maps are averaged over positions."""
 
     def __init__(self, maps: Callable[[Tensor], Tensor], network: nn.Module) -> None:
         super().__init__()
@@ -264,9 +246,9 @@ def _timm(model: str, state: dict[str, Tensor]) -> nn.Module:
 
 
 def as_batch(images: list[Image.Image]) -> Float[Tensor, "n 3 h w"]:
-    """Coloured, 224 x 224 by bicubic interpolation, in [0, 1]."""
+    """Return images as colours in [0, 1], 224 x 224 by bicubic interpolation."""
     resized = [
-        np.asarray(image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC))
+        np.asarray(image.convert("RGB").resize((_SIDE, _SIDE), Image.Resampling.BICUBIC))
         for image in images
     ]
     return torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2).float() / 255
@@ -274,25 +256,25 @@ def as_batch(images: list[Image.Image]) -> Float[Tensor, "n 3 h w"]:
 
 def extract_folder(
     folder: Path,
-    backbone: Backbone,
+    backbone: _Backbone,
     output: Path,
     *,
     batch: int = 32,
     progress: Callable[[range], Iterable[int]] = iter,
 ) -> tuple[int, int]:
-    """Features of every image of a folder by class, into ``.npz``; (rows, features)."""
-    found = image_files(folder)
+    """Write the features of a folder of images to ``.npz``; return its rows and columns."""
+    files = image_files(folder)
     _check_suffix(output)  # now and not after an hour
     parts: list[ndarray] = []
-    for begin in progress(range(0, len(found), batch)):
-        images = [open_image(path) for path, _ in found[begin : begin + batch]]
+    for begin in progress(range(0, len(files), batch)):
+        images = [open_image(path) for path, _ in files[begin : begin + batch]]
         parts.append(backbone(as_batch(images)).numpy().astype(np.float16))
-    save_features(output, np.concatenate(parts), np.array([name for _, name in found]))
-    return len(found), parts[0].shape[1]
+    save_features(output, np.concatenate(parts), np.array([name for _, name in files]))
+    return len(files), parts[0].shape[1]
 
 
 def save_features(output: Path, x: ndarray, y: ndarray) -> None:
-    """The ``.npz`` that :func:`icssl.tables.features.read_features` reads."""
+    """Write the ``.npz`` that :func:`icssl.tables.reader.read_features` reads."""
     _check_suffix(output)
     with replacing(output) as unfinished:
         np.savez(unfinished, x=x, y=y)

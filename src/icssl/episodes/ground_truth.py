@@ -16,60 +16,57 @@ from torch import Tensor
 
 from icssl._util.errors import check_positive
 
+_ALPHA = 10.0  # the paper's RBF kernel width
+
+
+def squared_distances(
+    a: Float[Tensor, "*#b q d"], b: Float[Tensor, "*#b k d"]
+) -> Float[Tensor, "*b q k"]:
+    """Return squared Euclidean distances, exact also between near points."""
+    # cdist's matmul shortcut loses the small distances that decide a graph.
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def identity_like(matrix: Float[Tensor, "*b n n"]) -> Float[Tensor, "n n"]:
+    """Return the identity with the size, dtype and device of a square matrix."""
+    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+
 
 def affinity(x: Float[Tensor, "*b n d"], sigma: float) -> Float[Tensor, "*b n n"]:
-    r"""RBF affinities :math:`A` with bandwidth :math:`\sigma^2`; ones on the diagonal."""
+    r"""Return RBF affinities :math:`A` of bandwidth :math:`\sigma`; the diagonal is one."""
     check_positive("sigma", sigma)
-    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
-    return (-(distances / sigma).square()).exp()
-
-
-def degrees(affinity: Float[Tensor, "*b n n"]) -> Float[Tensor, "*b n n"]:
-    """The diagonal matrix D of row sums of ``affinity``."""
-    return torch.diag_embed(affinity.sum(dim=-1))
+    return (-squared_distances(x / sigma, x / sigma)).exp()
 
 
 def random_walk(affinity: Float[Tensor, "*b n n"]) -> Float[Tensor, "*b n n"]:
-    """D^-1 A: rows sum to one. What RBF attention computes."""
+    """Return D^-1 A, whose rows sum to one: what RBF attention computes."""
     return affinity / affinity.sum(dim=-1, keepdim=True)
 
 
-def laplacian(affinity: Float[Tensor, "*b n n"]) -> Float[Tensor, "*b n n"]:
-    """The unnormalised Laplacian D - A."""
-    return degrees(affinity) - affinity
-
-
 def symmetric_laplacian(affinity: Float[Tensor, "*b n n"]) -> Float[Tensor, "*b n n"]:
-    """I - D^-1/2 A D^-1/2."""
+    """Return the symmetric normalised Laplacian I - D^-1/2 A D^-1/2."""
     root = affinity.sum(dim=-1).rsqrt()
-    return _identity_like(affinity) - root[..., :, None] * affinity * root[..., None, :]
+    return identity_like(affinity) - root[..., :, None] * affinity * root[..., None, :]
 
 
 def right_normalised_laplacian(
     affinity: Float[Tensor, "*b n n"],
 ) -> Float[Tensor, "*b n n"]:
-    """I - D^-1 A, the transpose of the paper's I - A D^-1: what Lemma 1 constructs."""
-    return _identity_like(affinity) - random_walk(affinity)
-
-
-def _identity_like(matrix: Tensor) -> Tensor:
-    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-
-
-ALPHA = 10.0  # the paper's RBF kernel width
+    """Return I - D^-1 A, the transpose of the paper's I - A D^-1, as Lemma 1 constructs."""
+    return identity_like(affinity) - random_walk(affinity)
 
 
 def neighbour_affinity(
-    x: Float[Tensor, "b n d"], neighbours: int = 6, alpha: float = ALPHA
+    x: Float[Tensor, "b n d"], neighbours: int = 6, alpha: float = _ALPHA
 ) -> Float[Tensor, "b n n"]:
-    """exp(-alpha d^2) between each point and its nearest, symmetrised by the maximum.
+    """Return weights exp(-alpha d^2) between each point and its nearest neighbours.
 
-    A point is no neighbour of itself.
+    The graph is made symmetric by the maximum. A point is no neighbour of itself.
     """
     n = x.shape[1]
     if not 1 <= neighbours < n:
         raise ValueError(f"neighbours must be from 1 to n - 1 = {n - 1}, got {neighbours}.")
-    squared = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
+    squared = squared_distances(x, x)
     squared.diagonal(dim1=1, dim2=2).fill_(torch.inf)
     nearest = squared.topk(neighbours, dim=2, largest=False)
     # Far apart, weights underflow; the smallest number keeps such points in the graph.
@@ -79,13 +76,13 @@ def neighbour_affinity(
 
 
 def ground_truth(
-    x: Float[Tensor, "b n d"], k: int = 4, neighbours: int = 6, alpha: float = ALPHA
+    x: Float[Tensor, "b n d"], k: int = 4, neighbours: int = 6, alpha: float = _ALPHA
 ) -> tuple[Float[Tensor, "b n n"], Float[Tensor, "b n k"]]:
-    """Normalised Laplacian and its bottom k eigenvectors, on the device of ``x``.
+    """Return the normalised Laplacian and its bottom k eigenvectors.
 
-    Eigenvectors are found on the CPU, where many small problems are faster than on a
-    GPU. Each has unit length; its sign, and its direction within a repeated eigenvalue,
-    mean nothing.
+    Eigenvectors are computed on the CPU, where many small problems are faster than on a
+    GPU, and returned on the device of ``x``. Each has unit length; its sign, and its
+    direction within a repeated eigenvalue, mean nothing.
     """
     if k > x.shape[1]:
         raise ValueError(f"k eigenvectors need k <= n, got k = {k}, n = {x.shape[1]}.")

@@ -26,22 +26,23 @@ from torch import Generator, Tensor, nn
 from icssl._util.errors import DamagedFileError, check_choice
 from icssl._util.files import FileKind, making_sense, read_tensors, replacing
 from icssl._util.random import generator_for
-from icssl.episodes.episode import Episode
-from icssl.episodes.ground_truth import ground_truth
-from icssl.episodes.labels import PLACEMENTS, choose_labelled, label_count
+from icssl.episodes.labels import PLACEMENTS, DrawnPoints, PointSource, label_count
 
 KIND = FileKind("icssl-image-generator", "scripts/train_image_generator.py")
 LATENT = 16
-WIDTH = 96
 WEIGHTS = "fashion-generator.safetensors"
+_FRAMES = 100  # pictures of a manifold
+SIDE = 32  # pixels of a picture
+TRAIN, TEST = 500, 450  # the paper's numbers of manifolds
+WIDTH = 96  # channels of the decoder
 
 
 class FashionDecoder(nn.Module):
-    """Latents (n, 16) to grey images (n, 28, 28) in [0, 1]."""
+    """Decoder of latents (n, 16) to grey images (n, 28, 28) in [0, 1]."""
 
-    def __init__(self, width: int = WIDTH) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.width = width
+        width = WIDTH
         self.start = nn.Linear(LATENT, 2 * width * 7 * 7)
         self.layers = nn.Sequential(
             nn.SiLU(),
@@ -57,14 +58,14 @@ class FashionDecoder(nn.Module):
         )
 
     def forward(self, z: Float[Tensor, "n 16"]) -> Float[Tensor, "n 28 28"]:
-        """Decoded images."""
-        cells = self.start(z).unflatten(-1, (2 * self.width, 7, 7))
+        """Decode latents to images."""
+        cells = self.start(z).unflatten(-1, (2 * WIDTH, 7, 7))
         return self.layers(cells)[:, 0].sigmoid()
 
 
 @lru_cache(maxsize=1)
-def load_fashion_decoder() -> FashionDecoder:
-    """The decoder with its shipped weights, ready for use."""
+def _load_fashion_decoder() -> FashionDecoder:
+    """Return the decoder with its shipped weights, ready for use."""
     decoder = FashionDecoder()
     path = Path(str(files("icssl.episodes").joinpath(WEIGHTS)))
     tensors, _ = read_tensors(path, KIND)
@@ -73,14 +74,9 @@ def load_fashion_decoder() -> FashionDecoder:
     return decoder.eval().requires_grad_(False)
 
 
-FRAMES = 100
-SIDE = 32
-TRAIN, TEST = 500, 450  # the paper's numbers of manifolds
-
-
 @runtime_checkable
 class ImageGenerator(Protocol):
-    """Something that decodes latents to pictures."""
+    """A generator that decodes latents to pictures."""
 
     @property
     def latent_shape(self) -> tuple[int, ...]:
@@ -88,7 +84,7 @@ class ImageGenerator(Protocol):
         ...
 
     def decode(self, latents: Float[Tensor, "n ..."]) -> Shaped[ndarray, "n rows cols ..."]:
-        """Grey (n, h, w) or coloured (n, h, w, 3) pictures with values in [0, 1]."""
+        """Return grey (n, h, w) or coloured (n, h, w, 3) pictures, values in [0, 1]."""
         ...
 
 
@@ -103,8 +99,8 @@ class FashionGenerator:
 
     @torch.no_grad()
     def decode(self, latents: Float[Tensor, "n 16"]) -> Float[ndarray, "n 28 28"]:
-        """Pictures, on the CPU."""
-        return load_fashion_decoder()(latents.float().cpu()).numpy()
+        """Return pictures, computed on the CPU."""
+        return _load_fashion_decoder()(latents.float().cpu()).numpy()
 
 
 class StableDiffusionGenerator:
@@ -118,8 +114,9 @@ class StableDiffusionGenerator:
     path : Path
         Folder of the pipeline, as ``save_pretrained`` writes it. Nothing is downloaded.
     steps : int
-        Denoising steps of a picture.
+        Denoising steps per picture.
     device : str
+        Where the pipeline runs.
     """
 
     def __init__(self, path: Path, *, steps: int = 50, device: str = "cpu") -> None:
@@ -149,7 +146,7 @@ class StableDiffusionGenerator:
 
     @torch.no_grad()
     def decode(self, latents: Float[Tensor, "n c h w"]) -> Float[ndarray, "n rows cols 3"]:
-        """Pictures in colour, one latent at a time: memory does not grow with n."""
+        """Return pictures in colour, one latent at a time: memory does not grow with n."""
         unet = self.pipeline.unet
         frames = [
             self.pipeline(
@@ -165,12 +162,13 @@ class StableDiffusionGenerator:
 
 
 def slerp(
-    a: Float[Tensor, "*shape"], b: Float[Tensor, "*shape"], steps: int = FRAMES
+    a: Float[Tensor, "*shape"], b: Float[Tensor, "*shape"], steps: int = _FRAMES
 ) -> Float[Tensor, "steps *shape"]:
-    """Points at equal angles on the great circle from ``a`` to ``b``, both included.
+    """Return points at equal angles on the great circle from ``a`` to ``b``.
 
-    Lengths are interpolated too, so that a path between draws of a normal distribution
-    stays where such draws lie; a straight line would cut through the empty middle.
+    Both ends are included. Lengths are interpolated too, so that a path between draws of a
+    normal distribution stays where such draws lie; a straight line would cut through the
+    empty middle.
     """
     length_a, length_b = a.norm(), b.norm()
     unit_a, unit_b = a / length_a, b / length_b
@@ -185,7 +183,7 @@ def slerp(
 
 
 def process_frames(pictures: Shaped[ndarray, "n h w ..."]) -> UInt8[ndarray, "n 32 32"]:
-    """Grey, 32 x 32 by Lanczos, as bytes."""
+    """Return pictures in grey, 32 x 32 by Lanczos interpolation, as bytes."""
     frames = []
     for picture in pictures:
         image = Image.fromarray((255 * picture.clip(0, 1)).round().astype(np.uint8))
@@ -196,7 +194,7 @@ def process_frames(pictures: Shaped[ndarray, "n h w ..."]) -> UInt8[ndarray, "n 
 
 
 def manifold_path(folder: Path, index: int) -> Path:
-    """File of one manifold."""
+    """Return the file of one manifold."""
     return folder / f"manifold-{index:04d}.npy"
 
 
@@ -211,7 +209,7 @@ def make_image_manifolds(
     """Make the manifolds that ``folder`` does not hold yet, each in a file of its own.
 
     Manifold i depends on (seed, i) alone, and its file appears when it is whole: stopped
-    at any moment, the next call goes on. ``progress`` may wrap the loop to show how far.
+    at any moment, the next call goes on. ``progress`` may wrap the loop to show it.
     """
     for index in progress(range(count)):
         if not manifold_path(folder, index).exists():
@@ -230,25 +228,28 @@ def make_image_manifold(
 
 
 @dataclass(frozen=True)
-class ImageSpec:
-    """What an episode of one image manifold is drawn from.
+class ImageSpec(PointSource):
+    """Source of episodes whose points are the pictures of one image manifold.
 
     Parameters
     ----------
     folder : Path
-        Where :func:`make_image_manifolds` put them.
+        Folder that :func:`make_image_manifolds` filled.
     split : {"train", "test"}
-        The first ``train_count`` manifolds, or those after them.
+        Whether the first ``train_count`` manifolds or those after them are drawn.
     train_count : int
+        Number of manifolds for training.
     labels, placement
-        See :class:`icssl.episodes.synthetic.ManifoldSpec`.
+        Number and choice of labelled pictures: see
+        :class:`icssl.episodes.synthetic.ManifoldSpec`.
     pixel_scale : float
-        Multiplies pixels in [0, 1]; the paper's is 0.001.
+        Factor of pixels in [0, 1]; the paper's is 0.001.
     shuffle : bool
         Put the frames in a random order. In the order of the path, the first half is one
         class: a model that knows places by number would need no pictures.
     eigenvectors, neighbours : int
-        Ground truth, of the paper's graph of four neighbours.
+        Ground-truth eigenvectors to compute, 0 for none, and neighbours in their graph; the
+        paper's graph has four.
     make : bool
         Make a manifold of the shipped generator when it is first drawn, out of as many as
         the paper has.
@@ -268,28 +269,23 @@ class ImageSpec:
     def __post_init__(self) -> None:
         check_choice("split", self.split, ["train", "test"])
         check_choice("placement", self.placement, PLACEMENTS)
-        label_count(self.labels, FRAMES)
+        label_count(self.labels, _FRAMES)
         if not self.pixel_scale > 0:
             raise ValueError(f"pixel_scale must be positive, got {self.pixel_scale}.")
 
     def indices(self) -> list[int]:
-        """Numbers of the manifolds of this split that the folder holds."""
+        """Return the numbers of the manifolds of this split that the folder holds."""
         if self.make:
             first = self.split == "train"
             ends = (0, self.train_count) if first else (self.train_count, TRAIN + TEST)
             return list(range(*ends))
-        found = sorted(int(path.stem[-4:]) for path in self.folder.glob("manifold-*.npy"))
-        return [i for i in found if (i < self.train_count) == (self.split == "train")]
+        numbers = sorted(int(path.stem[-4:]) for path in self.folder.glob("manifold-*.npy"))
+        return [i for i in numbers if (i < self.train_count) == (self.split == "train")]
 
-    def draw(
-        self,
-        b: int,
-        *,
-        generator: Generator,
-        labels: float | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Episode:
-        """``b`` manifolds, drawn with replacement; class 1 is the second half of a path."""
+    def draw_points(
+        self, b: int, *, generator: Generator, dtype: torch.dtype
+    ) -> DrawnPoints:
+        """Draw ``b`` manifolds with replacement; class 1 is the second half of a path."""
         indices = self.indices()
         if not indices:
             raise FileNotFoundError(
@@ -300,21 +296,16 @@ class ImageSpec:
         chosen = torch.randint(len(indices), (b,), generator=generator, device=device)
         frames = np.stack([self._read(indices[i]) for i in chosen.tolist()])
         x = torch.tensor(frames, device=device).flatten(2).to(dtype) / 255
-        y = (torch.arange(FRAMES, device=device) >= FRAMES // 2).long().repeat(b, 1)
+        y = (torch.arange(_FRAMES, device=device) >= _FRAMES // 2).long().repeat(b, 1)
         if self.shuffle:
-            order = torch.rand(b, FRAMES, generator=generator, device=device).argsort(dim=1)
+            order = torch.rand(b, _FRAMES, generator=generator, device=device).argsort(
+                dim=1
+            )
             x, y = x.gather(1, order[..., None].expand_as(x)), y.gather(1, order)
-        x = self.pixel_scale * x
-        amount = self.labels if labels is None else labels
-        labelled = choose_labelled(y, amount, self.placement, generator=generator)
-        laplacian = features = None
-        if self.eigenvectors:
-            laplacian, features = ground_truth(x, self.eigenvectors, self.neighbours)
-        return Episode.unchecked(
-            x=x, y=y, labelled=labelled, n_classes=2, laplacian=laplacian, features=features
-        )
+        return DrawnPoints(self.pixel_scale * x, y, n_classes=2)
 
     def _read(self, index: int) -> UInt8[ndarray, "100 32 32"]:
+        """Return the frames of a manifold, which is made first where it has to be."""
         path = manifold_path(self.folder, index)
         if not self.make:
             return _load_frames(path)
@@ -333,9 +324,9 @@ def _load_frames(path: Path) -> UInt8[ndarray, "100 32 32"]:
             frames = np.load(file)
     except (ValueError, OSError, EOFError, SyntaxError) as error:
         raise DamagedFileError(f"{path} cannot be read as a manifold: {error}.") from error
-    if frames.shape != (FRAMES, SIDE, SIDE) or frames.dtype != np.uint8:
+    if frames.shape != (_FRAMES, SIDE, SIDE) or frames.dtype != np.uint8:
         raise DamagedFileError(
-            f"{path} must hold {FRAMES} pictures of {SIDE} x {SIDE} bytes, got "
+            f"{path} must hold {_FRAMES} pictures of {SIDE} x {SIDE} bytes, got "
             f"{frames.dtype} of shape {frames.shape}."
         )
     return frames

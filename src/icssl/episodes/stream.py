@@ -1,4 +1,4 @@
-"""Episodes without end, and finite sets of them."""
+"""Sources of episodes, endless streams of them, and finite sets."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -22,7 +22,7 @@ EPISODES_AT_ONCE = 64
 
 @runtime_checkable
 class Source(Protocol):
-    """Whatever episodes can be drawn from: a spec, a mixture, a table of features."""
+    """A source of episodes: a spec, a mixture, a table of features."""
 
     def draw(
         self,
@@ -32,13 +32,13 @@ class Source(Protocol):
         labels: float | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Episode:
-        """``b`` episodes on the generator's device."""
+        """Draw ``b`` episodes on the generator's device."""
         ...
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Several sources; each batch comes from one of them, drawn by weight.
+    """A mixture of sources; each batch comes from one of them, drawn by weight.
 
     A batch of one source has one shape, so sources may differ in n, d and c.
     """
@@ -52,8 +52,8 @@ class Mixture:
         if self.weights is not None:
             if len(self.weights) != len(self.sources):
                 raise ValueError(
-                    f"a mixture needs a weight a source, got {len(self.weights)} weights "
-                    f"for {len(self.sources)} sources."
+                    f"a mixture needs one weight per source, got {len(self.weights)} "
+                    f"weights for {len(self.sources)} sources."
                 )
             if min(self.weights) < 0 or sum(self.weights) <= 0:
                 raise ValueError(f"weights must be >= 0, not all 0, got {self.weights}.")
@@ -66,7 +66,7 @@ class Mixture:
         labels: float | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Episode:
-        """``b`` episodes of one source."""
+        """Draw ``b`` episodes of one source."""
         weights = torch.tensor(
             self.weights or [1.0] * len(self.sources), dtype=torch.float64
         )
@@ -78,19 +78,20 @@ class Mixture:
 
 @dataclass(frozen=True)
 class FiniteSource:
-    """So many episodes drawn once, and again and again given new labels.
+    """A finite number of episodes, drawn once and given new labels again and again.
 
     Parameters
     ----------
     source : Source
+        Where the episodes come from.
     size : int
         Number of different episodes.
     seed : int
-        Of :func:`make_dataset`.
+        Seed of :func:`make_dataset`.
     device : str
         Where the episodes are made and stay.
     placement : {"random", "covering"}
-        Which points the new labels are given to.
+        Choice of the points that get the new labels.
     """
 
     source: Source
@@ -101,7 +102,7 @@ class FiniteSource:
 
     @cached_property
     def episodes(self) -> Episode:
-        """All of them; made when first asked for."""
+        """All episodes, made when they are first asked for."""
         return make_dataset(self.source, self.size, seed=self.seed, device=self.device)
 
     def draw(
@@ -112,12 +113,12 @@ class FiniteSource:
         labels: float | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Episode:
-        """``b`` of the episodes, drawn with replacement, each with labels drawn anew."""
-        kept = self.episodes
+        """Draw ``b`` of the episodes with replacement, each with new labels."""
+        episodes = self.episodes
         device = generator.device
         index = torch.randint(self.size, (b,), generator=generator, device=device)
-        chosen = kept[index.to(kept.x.device)].to(device, dtype)
-        amount = int(kept.labelled[0].sum()) if labels is None else labels
+        chosen = episodes[index.to(episodes.x.device)].to(device, dtype)
+        amount = int(episodes.labelled[0].sum()) if labels is None else labels
         labelled = choose_labelled(
             chosen.y,
             amount,
@@ -130,16 +131,18 @@ class FiniteSource:
 
 @dataclass(frozen=True)
 class EpisodeStream:
-    """Fresh episodes for ever; batch ``step`` is the same whatever came before.
+    """An endless stream of episodes; batch ``step`` does not depend on those before it.
 
     Parameters
     ----------
     source : Source
+        Where the episodes come from.
     batch : int
-        Episodes of a step.
+        Number of episodes per step.
     seed : int
+        Seed of the stream.
     name : str
-        Streams of different names, say "train" and "test", share no episodes.
+        Streams of different names, such as "train" and "test", share no episodes.
     device : str
         Where episodes are made and stay.
 
@@ -158,7 +161,7 @@ class EpisodeStream:
     device: str = "cpu"
 
     def at(self, step: int, labels: float | None = None) -> Episode:
-        """The batch of a step, with another number of labels if one is given."""
+        """Return the batch of a step, with another number of labels if one is given."""
         generator = generator_for(self.seed, self.name, step, device=self.device)
         return self.source.draw(self.batch, generator=generator, labels=labels)
 
@@ -175,7 +178,7 @@ class EpisodeStream:
 def make_dataset(
     source: Source, size: int, *, seed: int = 0, device: str = "cpu"
 ) -> Episode:
-    """A finite set of episodes, as one batch: the paper's "dataset size".
+    """Return a finite set of episodes as one batch: the paper's "dataset size".
 
     The first episodes of a larger set are those of a smaller one.
     """
@@ -191,20 +194,20 @@ def make_dataset(
 
 
 def save_episodes(episodes: Episode, path: Path, *, made_from: Any = None) -> None:
-    """Write episodes as safetensors, with what they were made from. All or nothing."""
+    """Write episodes as safetensors, whole or not at all, with what they were made from."""
     about = {"made_from": made_from, "n_classes": episodes.n_classes}
     write_tensors(path, episodes.tensors(), KIND, about)
 
 
 def load_episodes(path: Path) -> tuple[Episode, Any]:
-    """Episodes of a file, checked, and what they were made from."""
+    """Return the checked episodes of a file, and what they were made from."""
     tensors, about = read_tensors(path, KIND)
     with making_sense(path, KIND):
         return Episode(**tensors, n_classes=about["n_classes"]), about["made_from"]
 
 
 def describe(source: Any) -> Any:
-    """What a source is, as JSON: the name of its class and its fields."""
+    """Return a source as plain values for JSON: the name of its class and its fields."""
     if is_dataclass(source) and not isinstance(source, type):
         values = {field.name: getattr(source, field.name) for field in fields(source)}
         return {

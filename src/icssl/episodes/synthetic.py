@@ -8,12 +8,11 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from icssl._util.errors import check_at_least, check_choice
-from icssl.episodes.episode import Episode
-from icssl.episodes.ground_truth import ground_truth
 from icssl.episodes.labels import (
     PLACEMENTS,
+    DrawnPoints,
+    PointSource,
     ball_labels,
-    choose_labelled,
     label_count,
     lower_half,
     nearest_centre_labels,
@@ -34,23 +33,23 @@ from icssl.episodes.manifolds.protocol import (
 )
 
 THRESHOLDS = ("median", "published")
-FACTOR_DISTANCES = ("unscaled", "scaled")
+_FACTOR_DISTANCES = ("unscaled", "scaled")
 
 
 @dataclass(frozen=True)
-class ManifoldSpec:
-    """What an episode of points on a manifold is drawn from.
+class ManifoldSpec(PointSource):
+    """Source of episodes whose points lie on a manifold.
 
     Parameters
     ----------
     source : str
         A manifold of ``icssl.episodes.manifolds.MANIFOLDS``, or ``"product"``.
     n : int
-        Points of an episode.
+        Number of points in an episode.
     labels : int or float
-        How many points are labelled, or which fraction.
+        Number of labelled points, or their fraction.
     placement : {"random", "covering"}
-        Which points are labelled; ``"covering"`` shows every class at least once.
+        Choice of labelled points; ``"covering"`` labels every class at least once.
     threshold : {"median", "published"} or float
         Radius of the ball around a point of the context that is class 1. ``"median"``
         puts half of the points inside. The Swiss roll's classes are its two halves by t
@@ -60,19 +59,19 @@ class ManifoldSpec:
     measure : {"chart", "area"}
         Whether points are uniform in the chart, or on the manifold.
     rotation : {"planar", "full", "none"}
+        Random rotation about the third axis, in space, or none.
     scale : tuple of float
         Bounds of the isotropic scale factor.
     shift : float
         Largest planar translation of each coordinate.
     half_angle : float or "random"
-        Of the cone; ``"random"`` draws one in (0, pi / 2) for each episode.
+        Half angle of the cone; ``"random"`` draws one in (0, pi / 2) for each episode.
     factors : tuple of str
-        Of the product, each scaled and rotated on its own and put in a random order.
+        Factors of the product, each scaled and rotated by itself and put in a random order.
     factor_distance : {"unscaled", "scaled"}
         Whether the product's distance is that of its factors before or after scaling.
     eigenvectors, neighbours : int
-        Compute the ground truth: so many bottom eigenvectors of the graph of so many
-        nearest neighbours. With 0 eigenvectors, none.
+        Ground-truth eigenvectors to compute, 0 for none, and neighbours in their graph.
     distances : bool
         Keep the matrix of geodesic distances, which the Bayes ceiling needs.
     """
@@ -99,7 +98,7 @@ class ManifoldSpec:
         check_choice("placement", self.placement, PLACEMENTS)
         check_choice("measure", self.measure, MEASURES)
         check_choice("rotation", self.rotation, ROTATIONS)
-        check_choice("factor_distance", self.factor_distance, FACTOR_DISTANCES)
+        check_choice("factor_distance", self.factor_distance, _FACTOR_DISTANCES)
         for factor in self.factors:
             check_choice("factor", factor, MANIFOLDS)
         check_at_least("n", self.n, 2)
@@ -124,48 +123,27 @@ class ManifoldSpec:
 
     @property
     def d(self) -> int:
-        """Coordinates of a point."""
+        """Number of coordinates of a point."""
         return 3 * len(self.factors) if self.source == "product" else 3
 
-    def draw(
-        self,
-        b: int,
-        *,
-        generator: Generator,
-        labels: float | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Episode:
-        """``b`` episodes on the generator's device; ``labels`` overrides the spec's."""
+    def draw_points(
+        self, b: int, *, generator: Generator, dtype: torch.dtype
+    ) -> DrawnPoints:
+        """Draw points on ``b`` manifolds, move them in space and give them classes."""
         manifold = _manifold(self, b, generator, dtype)
         u = manifold.draw(b, self.n, generator=generator, measure=self.measure, dtype=dtype)
         x, scales = _place(self, manifold, u, generator, dtype)
         y = _classes(self, manifold, u, scales, generator)
-        labelled = choose_labelled(
-            y,
-            self.labels if labels is None else labels,
-            self.placement,
-            n_classes=self.n_classes,
-            generator=generator,
-        )
-        laplacian = features = distances = None
-        if self.eigenvectors:
-            laplacian, features = ground_truth(x, self.eigenvectors, self.neighbours)
+        distances = None
         if self.distances:
             distances = _distance(self, manifold, u[:, :, None], u[:, None], scales)
-        return Episode.unchecked(
-            x=x,
-            y=y,
-            labelled=labelled,
-            n_classes=self.n_classes,
-            laplacian=laplacian,
-            features=features,
-            distances=distances,
-        )
+        return DrawnPoints(x, y, self.n_classes, distances)
 
 
 def _manifold(
     spec: ManifoldSpec, b: int, generator: Generator, dtype: torch.dtype
 ) -> Manifold:
+    """Return the manifold of a spec, with a random cone per episode where it asks so."""
     half_angle: float | Tensor
     if isinstance(spec.half_angle, str):
         share = torch.rand(b, 1, generator=generator, device=generator.device, dtype=dtype)
@@ -189,7 +167,7 @@ def _place(
     generator: Generator,
     dtype: torch.dtype,
 ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b factors"]]:
-    """Points in space after each factor was scaled, turned and moved, and the scales."""
+    """Return points in space, each factor scaled, turned and moved, and the scales."""
     b, n = u.shape[:2]
     factors = manifold.embed(u).unflatten(-1, (-1, 3)).transpose(1, 2)  # (b, factors, n, 3)
     shape = factors.shape[:2]
@@ -207,7 +185,7 @@ def _place(
 def _distance(
     spec: ManifoldSpec, manifold: Manifold, u: Tensor, v: Tensor, scales: Tensor
 ) -> Tensor:
-    """Geodesic distance by the spec's reading of a product."""
+    """Return the geodesic distance, of a product by the spec's reading of it."""
     if isinstance(manifold, Product) and spec.factor_distance == "scaled":
         return manifold.distance(u, v, scales[:, None, None])
     return manifold.distance(u, v)
@@ -220,6 +198,7 @@ def _classes(
     scales: Tensor,
     generator: Generator,
 ) -> Int[Tensor, "b n"]:
+    """Return the class of every point: a ball around one of them, or the nearest centre."""
     b, n, m = u.shape
     if (
         spec.n_classes == 2
@@ -237,5 +216,5 @@ def _classes(
     if spec.threshold == "median":
         return lower_half(distance[:, 0])
     radius = manifold.threshold if spec.threshold == "published" else float(spec.threshold)
-    assert radius is not None  # the Swiss roll, which has none, was dealt with above
+    assert radius is not None  # only the Swiss roll has none, and it returned above
     return ball_labels(distance[:, 0], radius)

@@ -1,8 +1,8 @@
-"""Scores of class probabilities, one value an episode, and their intervals.
+"""Scores of class probabilities, one value per episode, and their intervals.
 
-Scored are the points that are not labelled and whose class is known: a labelled point
+Only points that are not labelled and whose class is known are scored: a labelled point
 would reward copying. An episode with no such point scores NaN, which :func:`interval`
-leaves out; that a whole batch has none is an error.
+leaves out; a whole batch without any is an error.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +15,12 @@ from scipy.special import stdtrit
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from icssl._util.errors import check_at_least
 from icssl._util.random import generator_for
 from icssl.episodes.episode import Episode
 
 _NAN = float("nan")
+_BINS = 15  # of the calibration error
+_REPLICATES = 1000  # bootstrap samples of its interval
 
 # Loose, since half precision rounds: this only tells probabilities from other scores.
 _SUM_TOLERANCE = 0.01
@@ -32,8 +33,9 @@ class Estimate:
     Parameters
     ----------
     mean : float
+        Mean over the episodes that could be scored.
     half_width : float
-        Of the interval; NaN where fewer than two episodes could be scored.
+        Half the width of the interval; NaN where fewer than two episodes could be scored.
     count : int
         Number of episodes behind the mean.
 
@@ -49,12 +51,12 @@ class Estimate:
 
     @property
     def low(self) -> float:
-        """Lower end of the interval."""
+        """The lower end of the interval."""
         return self.mean - self.half_width
 
     @property
     def high(self) -> float:
-        """Upper end of the interval."""
+        """The upper end of the interval."""
         return self.mean + self.half_width
 
     def __str__(self) -> str:
@@ -63,42 +65,43 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One method against another on the same episodes.
+    """A comparison of two methods on the same episodes.
 
     Parameters
     ----------
     difference : Estimate
-        Mean of the first minus the second, with its paired interval.
+        Mean of the first method minus the second, with its paired interval.
     """
 
     difference: Estimate
 
     @property
     def verdict(self) -> str:
-        """Where the first stands, larger values ahead: "ahead", "behind" or "level"."""
+        """The place of the first, larger values ahead: "ahead", "behind" or "level"."""
         if self.difference.low > 0:
             return "ahead"
         return "behind" if self.difference.high < 0 else "level"
 
 
 def interval(values: Float[Tensor, " b"]) -> Estimate:
-    """Mean over episodes and Student's 95% interval; NaN episodes are left out."""
-    kept = values[~values.isnan()].detach().cpu().double()
-    count = len(kept)
+    """Return the mean over episodes with Student's 95% interval; NaN is left out."""
+    scored = values[~values.isnan()].detach().cpu().double()
+    count = len(scored)
     half_width = _NAN
     if count > 1:
-        half_width = float(stdtrit(count - 1, 0.975)) * float(kept.std()) / count**0.5
-    return Estimate(float(kept.mean()), half_width, count)
+        half_width = float(stdtrit(count - 1, 0.975)) * float(scored.std()) / count**0.5
+    return Estimate(float(scored.mean()), half_width, count)
 
 
-def paired(a: Float[Tensor, " a"], b: Float[Tensor, " b"]) -> Comparison:
+def compare_paired(a: Float[Tensor, " a"], b: Float[Tensor, " b"]) -> Comparison:
     """Compare the values of two methods, episode by episode.
 
     Episodes that are NaN for either method are left out.
     """
     if len(a) != len(b):
         raise ValueError(
-            f"paired needs the same episodes for both methods, got {len(a)} and {len(b)}."
+            "a paired comparison needs the same episodes for both methods, got "
+            f"{len(a)} and {len(b)}."
         )
     return Comparison(interval((a - b).double()))
 
@@ -106,7 +109,7 @@ def paired(a: Float[Tensor, " a"], b: Float[Tensor, " b"]) -> Comparison:
 def accuracy(
     probabilities: Float[Tensor, "b n c"], episode: Episode
 ) -> Float[Tensor, " b"]:
-    """Share of the scored points whose likeliest class is the true one."""
+    """Return the share of the scored points whose likeliest class is the true one."""
     probabilities, scored = _prepare(probabilities, episode)
     hit = (probabilities.argmax(dim=-1) == episode.y).to(probabilities.dtype)
     return _mean_over(scored, hit)
@@ -115,7 +118,7 @@ def accuracy(
 def balanced_accuracy(
     probabilities: Float[Tensor, "b n c"], episode: Episode
 ) -> Float[Tensor, " b"]:
-    """Mean recall over the classes that occur among the scored points."""
+    """Return the mean recall over the classes that occur among the scored points."""
     probabilities, scored = _prepare(probabilities, episode)
     hit = (probabilities.argmax(dim=-1) == episode.y).to(probabilities.dtype)
     member = _members(probabilities, episode) & scored[:, None]
@@ -123,10 +126,10 @@ def balanced_accuracy(
 
 
 def auroc(probabilities: Float[Tensor, "b n c"], episode: Episode) -> Float[Tensor, " b"]:
-    """Area under the ROC curve; NaN where the scored points are of one class.
+    """Return the area under the ROC curve; NaN where all scored points are of one class.
 
-    Two classes: of the probability of class 1. More: of each class against the rest,
-    averaged over those that have points on both sides.
+    With two classes it is that of the probability of class 1; with more, the mean over each
+    class against the rest, where both sides have points.
     """
     probabilities, scored = _prepare(probabilities, episode)
     member = _members(probabilities, episode)
@@ -147,7 +150,7 @@ def auroc(probabilities: Float[Tensor, "b n c"], episode: Episode) -> Float[Tens
 def log_loss(
     probabilities: Float[Tensor, "b n c"], episode: Episode
 ) -> Float[Tensor, " b"]:
-    """Mean of -log of the probability of the true class, kept eps away from 0 and 1."""
+    """Return the mean of -log p of the true class, with p at least eps from 0 and 1."""
     probabilities, scored = _prepare(probabilities, episode)
     eps = torch.finfo(probabilities.dtype).eps
     truth = episode.y.clamp(min=0)[..., None]  # -1 is no index; it is not scored
@@ -171,61 +174,65 @@ def expected_calibration_error(
     episode: Episode,
     *,
     generator: torch.Generator,
-    bins: int = 15,
-    replicates: int = 1000,
 ) -> Estimate:
-    """Distance of confidence from accuracy, in bins of confidence of equal width.
+    """Return the distance of confidence from accuracy, in equal bins of confidence.
 
     One episode has too few points for this, so all scored points are pooled. The
     half-width is 1.96 standard deviations over bootstrap samples of the episodes; their
     quantiles would not do, since noise raises the error of a sample on average.
 
-    ``replicates`` is the number of samples, drawn with ``generator``, on the CPU.
+    The samples are drawn with ``generator``, on the CPU.
     """
-    check_at_least("bins", bins, 1)
-    check_at_least("replicates", replicates, 2)
-    gaps, sizes = _gaps(probabilities, episode, bins)
+    gaps, sizes = _gaps(probabilities, episode)
     count = len(sizes)
 
-    def pooled(times: Tensor) -> Tensor:
-        """The error with every episode taken so many times."""
+    def error_of(times: Tensor) -> Tensor:
+        """Return the error with every episode taken so many times."""
         return (times @ gaps).abs().sum(dim=-1) / (times @ sizes)
 
-    drawn = torch.randint(count, (replicates, count), generator=generator)
-    times = sizes.new_zeros(replicates, count)
+    drawn = torch.randint(count, (_REPLICATES, count), generator=generator)
+    times = sizes.new_zeros(_REPLICATES, count)
     times.scatter_add_(1, drawn, torch.ones_like(times))
-    half_width = 1.96 * float(pooled(times).std()) if count > 1 else _NAN
-    return Estimate(float(pooled(torch.ones_like(sizes))), half_width, count)
+    half_width = 1.96 * float(error_of(times).std()) if count > 1 else _NAN
+    return Estimate(float(error_of(torch.ones_like(sizes))), half_width, count)
 
 
-def _gaps(probabilities: Tensor, episode: Episode, bins: int) -> tuple[Tensor, Tensor]:
-    """Hits minus confidence, summed by bin, and scored points of every scored episode."""
+def _gaps(probabilities: Tensor, episode: Episode) -> tuple[Tensor, Tensor]:
+    """Return hits minus confidence, summed by bin, and the number of scored points.
+
+    Both have one row per episode that has a scored point.
+    """
     probabilities, scored = _prepare(probabilities, episode)
     confidence, guess = probabilities.max(dim=-1)
     gap = (guess == episode.y).to(confidence.dtype) - confidence
-    place = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)
-    gaps = confidence.new_zeros(len(gap), bins).scatter_add(1, place, gap.where(scored, 0))
+    place = (confidence * _BINS).ceil().long().sub(1).clamp(0, _BINS - 1)
+    gaps = confidence.new_zeros(len(gap), _BINS).scatter_add(1, place, gap.where(scored, 0))
     used = scored.any(dim=1)
     return gaps[used].cpu().double(), scored[used].sum(dim=1).cpu().double()
 
 
 def summarise(
-    each: Sequence[Float[Tensor, "b n c"]], episode: Episode
+    predictions: Sequence[Float[Tensor, "b n c"]], episode: Episode
 ) -> tuple[dict[str, Float[Tensor, " b"]], dict[str, Estimate]]:
-    """Every one of ``METRICS`` by episode, and these and the calibration error estimated.
+    """Return all ``METRICS`` by episode, and estimates of them and the calibration error.
 
-    ``each`` holds the probabilities of a method, or of several, say models of different
-    seeds. Several are scored one by one and the scores are averaged, episode by episode;
-    the mean of their probabilities would be another method, an ensemble.
+    Parameters
+    ----------
+    predictions : sequence of Tensor of shape (b, n, c)
+        Probabilities of a method, or of several, such as models of different seeds. Several
+        are scored one by one and the scores are averaged, episode by episode; the mean of
+        their probabilities would be another method, an ensemble.
+    episode : Episode
+        The episodes that were predicted.
     """
     values = {
-        name: torch.stack([metric(p, episode) for p in each]).mean(dim=0).cpu()
+        name: torch.stack([metric(p, episode) for p in predictions]).mean(dim=0).cpu()
         for name, metric in METRICS.items()
     }
     estimates = {name: interval(value) for name, value in values.items()}
     errors = [
         expected_calibration_error(p, episode, generator=generator_for(0, "bootstrap"))
-        for p in each
+        for p in predictions
     ]
     # Never too narrow: the mean of several varies at most as much as they do in the mean.
     estimates["expected_calibration_error"] = Estimate(
@@ -239,7 +246,7 @@ def summarise(
 def separation_score(
     features: Float[Tensor, "b n k"], y: Int[Tensor, "b n"]
 ) -> Float[Tensor, " b"]:
-    """Mean cosine similarity within classes minus that between them.
+    """Return the mean cosine similarity within classes minus that between them.
 
     The paper's remark "Separation Score": within a class the mean is over pairs of two
     different points, then over the classes that have such a pair; between classes it is
@@ -262,7 +269,7 @@ def separation_score(
 
 
 def _prepare(probabilities: Tensor, episode: Episode) -> tuple[Tensor, Tensor]:
-    """Checked probabilities, in single precision at least, and who is scored."""
+    """Return checked probabilities, in float32 at least, and which points are scored."""
     shape, wanted = tuple(probabilities.shape), tuple(episode.y.shape)
     if shape[:2] != wanted or shape[2] < episode.n_classes:
         raise ValueError(
@@ -290,10 +297,11 @@ def _prepare(probabilities: Tensor, episode: Episode) -> tuple[Tensor, Tensor]:
 
 
 def _members(probabilities: Tensor, episode: Episode) -> Bool[Tensor, "b c n"]:
+    """Return whether each point belongs to each class."""
     classes = torch.arange(probabilities.shape[-1], device=episode.y.device)
     return episode.y[:, None] == classes[:, None]
 
 
 def _mean_over(mask: Tensor, values: Tensor) -> Tensor:
-    """Mean over the last axis where ``mask`` holds; NaN where it holds nowhere."""
+    """Return the mean over the last axis where ``mask`` holds; NaN if nowhere."""
     return values.where(mask, 0).sum(dim=-1) / mask.sum(dim=-1)

@@ -1,4 +1,4 @@
-"""Measures of whether a model computes what the lemmas say.
+"""Measures of representations: whether a model computes what the lemmas say.
 
 Representations are compared by angles to the true eigenvectors, and by their nearest
 neighbours with the measures of "The Platonic Representation Hypothesis" (Huh et al., 2024).
@@ -20,13 +20,13 @@ from icssl._util.errors import check_at_least
 from icssl.episodes.episode import Episode
 from icssl.model.transformer import ICSSLTransformer
 
-NEIGHBOURS = 10  # the default of the measures' authors
+_NEIGHBOURS = 10  # the default of the measures' authors
 
 
 def mutual_knn(
-    a: Float[Tensor, "*b n p"], b: Float[Tensor, "*b n q"], k: int = NEIGHBOURS
+    a: Float[Tensor, "*b n p"], b: Float[Tensor, "*b n q"], k: int = _NEIGHBOURS
 ) -> Float[Tensor, "*b"]:
-    """Share of a point's k nearest in ``a`` that are among its k nearest in ``b``.
+    """Return the share of a point's k nearest in ``a`` that are so in ``b`` too.
 
     The mean over points: 1 for identical representations, k / (n - 1) by chance.
     """
@@ -35,29 +35,29 @@ def mutual_knn(
 
 
 def cycle_knn(
-    a: Float[Tensor, "*b n p"], b: Float[Tensor, "*b n q"], k: int = NEIGHBOURS
+    a: Float[Tensor, "*b n p"], b: Float[Tensor, "*b n q"], k: int = _NEIGHBOURS
 ) -> Float[Tensor, "*b"]:
-    """Share of points that a walk of two steps can return to.
+    """Return the share of points that a walk of two steps can return to.
 
-    From point i to one of its k nearest in ``b``, then to one of that point's k nearest
-    in ``a``: i counts if any of the k * k ways ends at i. Not symmetric in ``a`` and
-    ``b``. By chance it is about ``1 - (1 - k / (n - 1))^k``, large already for k = 10 and
-    n = 100, and even identical representations may have less than 1.
+    The walk goes from point i to one of its k nearest in ``b``, then to one of that point's
+    k nearest in ``a``: i counts if any of the k * k ways ends at i. The measure is not
+    symmetric in ``a`` and ``b``. By chance it is about ``1 - (1 - k / (n - 1))^k``, large
+    already for k = 10 and n = 100, and even identical representations may have less than 1.
     """
     returns = _is_neighbour(b, k) & _is_neighbour(a, k).mT
     return returns.any(dim=-1).to(a.dtype).mean(dim=-1)
 
 
 def lcs_knn(
-    a: Float[Tensor, "*b n p"], b: Float[Tensor, "*b n q"], k: int = NEIGHBOURS
+    a: Float[Tensor, "*b n p"], b: Float[Tensor, "*b n q"], k: int = _NEIGHBOURS
 ) -> Float[Tensor, "*b"]:
-    """Longest common subsequence of the two ordered lists of k nearest, divided by k.
+    """Return the longest common subsequence of both lists of k nearest, divided by k.
 
     The mean over points. The authors' code gives the length itself; as a share it is 1
     for identical representations and at most :func:`mutual_knn`.
     """
     list_a, list_b = _nearest(a, k), _nearest(b, k)
-    # longest[j]: of the list of a so far and the first j of the list of b.
+    # longest[j]: length for the part of a's list so far and the first j of b's list.
     longest = list_b.new_zeros(*list_b.shape[:-1], k + 1)
     for i in range(k):
         extended = longest[..., :-1] + (list_a[..., i : i + 1] == list_b)
@@ -74,7 +74,7 @@ ALIGNMENTS: dict[str, Callable[..., Tensor]] = {
 
 
 def _nearest(x: Tensor, k: int) -> Int[Tensor, "*b n k"]:
-    """The k nearest neighbours of every point, nearest first."""
+    """Return the k nearest neighbours of every point, nearest first."""
     n = x.shape[-2]
     check_at_least("k", k, 1)
     if k >= n:
@@ -87,7 +87,7 @@ def _nearest(x: Tensor, k: int) -> Int[Tensor, "*b n k"]:
 
 
 def _is_neighbour(x: Tensor, k: int) -> Bool[Tensor, "*b n n"]:
-    """Whether point j, in columns, is among the k nearest of point i."""
+    """Return whether point j, in columns, is among the k nearest of point i, in rows."""
     nearest = _nearest(x, k)
     nobody = torch.zeros(*x.shape[:-1], x.shape[-2], dtype=torch.bool, device=x.device)
     return nobody.scatter(-1, nearest, True)
@@ -102,9 +102,9 @@ class EigenmapAngles:
     steps : tuple of str
         Names of the steps in :meth:`ICSSLTransformer.trace`, in order.
     to_operator : Tensor of shape (s, b)
-        To the bottom eigenvectors of R R^T, the model's own operator (Lemma 2).
+        Angles to the bottom eigenvectors of R R^T, the model's own operator (Lemma 2).
     to_truth : Tensor of shape (s, b), optional
-        To the ground truth in ``episode.features``, where there is one.
+        Angles to the ground truth in ``episode.features``, where there is one.
     """
 
     steps: tuple[str, ...]
@@ -115,7 +115,7 @@ class EigenmapAngles:
 def principal_angles(
     a: Float[Tensor, "*b n k"], b: Float[Tensor, "*b n k"]
 ) -> Float[Tensor, "*b k"]:
-    """Angles between the spans of two sets of k independent columns, largest first."""
+    """Return the angles between two spans of k independent columns, largest first."""
     a, b = torch.linalg.qr(a).Q, torch.linalg.qr(b).Q
     within = b.mT @ a
     cosines = torch.linalg.svdvals(within).flip(-1)
@@ -128,15 +128,16 @@ def principal_angles(
 def eigenmap_angles(
     model: ICSSLTransformer, episode: Episode, k: int | None = None
 ) -> EigenmapAngles:
-    """How far the features of stage 2 are from eigenvectors, step by step.
+    """Return how far the features of stage 2 are from eigenvectors, step by step.
 
-    Computed in float64 from what the model computed in its own precision.
+    Angles are computed in float64 from what the model computed in its own precision.
 
     Parameters
     ----------
     model : ICSSLTransformer
-        With an eigenmap stage.
+        A model with an eigenmap stage.
     episode : Episode
+        Episodes to trace it on.
     k : int, optional
         Compare the first k features with k eigenvectors; by default, all that the model
         has.

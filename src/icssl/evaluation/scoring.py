@@ -1,4 +1,4 @@
-"""Methods on the same test episodes: rows of scores, with intervals and comparisons."""
+"""Scoring of methods on the same test episodes: rows with intervals and comparisons."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from icssl.episodes.data_config import DataConfig
 from icssl.episodes.episode import Episode
 from icssl.episodes.labels import majority_rate
 from icssl.episodes.stream import EpisodeStream
-from icssl.evaluation.metrics import Comparison, Estimate, paired, summarise
+from icssl.evaluation.metrics import Comparison, Estimate, compare_paired, summarise
 from icssl.methods import Method
 
 Methods = Mapping[str, Method | Sequence[Method]]
-"""By name; several of one name are models that differ in their seed."""
+"""Methods by name; several of one name are models that differ in their seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,18 +26,19 @@ class Row:
     Parameters
     ----------
     method, source : str
+        Names of the method and of where the episodes come from.
     labels : int or float
         The budget, a count or a fraction.
     metrics : dict of Estimate
-        Over test episodes, each with its 95% interval.
+        Means over test episodes, each with its 95% interval.
     majority_rate : float
-        Mean share of the largest class: what needs no method.
+        Mean share of the largest class: the accuracy that needs no method.
     values : dict of Tensor of shape (episodes,)
         The metrics that every episode has, for paired comparisons.
     settings : str
-        What tuning chose.
+        Settings that tuning chose.
     models : int
-        How many were scored; metrics and values are their means.
+        Number of models that were scored; metrics and values are their means.
     """
 
     method: str
@@ -51,11 +52,11 @@ class Row:
 
     @property
     def accuracies(self) -> Float[Tensor, " episodes"]:
-        """One an episode."""
+        """The accuracy of every episode."""
         return self.values["accuracy"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a line of JSON."""
+        """Return plain values, for a line of JSON."""
         return {
             "method": self.method,
             "source": self.source,
@@ -71,8 +72,8 @@ class Row:
         }
 
     def versus(self, other: "Row", metric: str = "accuracy") -> Comparison:
-        """A metric of ``values`` against another method's on the same episodes."""
-        return paired(self.values[metric], other.values[metric])
+        """Compare a metric of ``values`` with another method's on the same episodes."""
+        return compare_paired(self.values[metric], other.values[metric])
 
 
 def evaluate(
@@ -86,26 +87,28 @@ def evaluate(
     device: str = "cpu",
     progress: Callable[[str], None] | None = None,
 ) -> list[Row]:
-    """Rows of every method at every label budget.
+    """Return one row per method and label budget.
 
-    All methods see the same test episodes. One that has settings to choose chooses them on
-    training episodes with as many labels, drawn from another stream.
+    All methods see the same test episodes. A method that has settings to choose chooses
+    them on training episodes with as many labels, drawn from another stream.
 
     Parameters
     ----------
     methods : mapping of str to Method or a sequence of them
-        Of several under one name, each is scored and the row holds the mean over them,
-        episode by episode.
+        Methods by name. Of several under one name, each is scored and the row holds the
+        mean over them, episode by episode.
     data : DataConfig
-        With the ground truth that the methods read.
+        The source of episodes, with the ground truth that the methods read.
     labels : sequence of int or float
+        Label budgets, as counts or fractions.
     episodes, tuning : int
         Test episodes, and training episodes for tuning, at each budget.
     seed : int
-        Of both.
+        Seed of both.
     device : str
+        Where methods run.
     progress : callable, optional
-        Is told what is being done.
+        Called with a line of text before each method.
     """
     if len(data.sources) != 1:
         # A batch is of one source, so a mixture would be scored on one of them alone.
@@ -121,8 +124,8 @@ def evaluate(
         for name, method in methods.items():
             if progress is not None:
                 progress(f"{source}, {amount} labels, {name}")
-            chosen = [one.tune(training) for one in each_of(method)]
-            values, metrics = summarise([one(test) for one in chosen], test)
+            chosen = [model.tune(training) for model in each_of(method)]
+            values, metrics = summarise([model(test) for model in chosen], test)
             rows.append(
                 Row(
                     method=name,
@@ -139,15 +142,16 @@ def evaluate(
 
 
 def each_of(method: Method | Sequence[Method]) -> Sequence[Method]:
-    """The methods of one name."""
+    """Return the methods of one name as a sequence."""
     return method if isinstance(method, Sequence) else [method]
 
 
-@lru_cache(maxsize=8)  # of a suite, many methods are scored on the same episodes
+@lru_cache(maxsize=8)  # a suite scores many methods on the same episodes
 def _draw(
     data: DataConfig, name: str, count: int, seed: int, device: str, labels: float
 ) -> Episode:
-    # Drawn on the CPU, whose numbers a GPU does not have: rows made on either are paired.
+    # Drawn on the CPU always, since a GPU's generator gives other numbers: rows made on
+    # either device can then be compared episode by episode.
     drawn = EpisodeStream(data.build(), count, seed, name).at(0, labels)
     return drawn.without("laplacian").to(device)
 

@@ -21,13 +21,14 @@ class BaselineConfig:
     d : int
         Number of coordinates of a point.
     n_classes : int
+        Number of classes.
     width, heads, layers, feed_forward : int
+        Width of the state, attention heads, layers and width of the feed-forward part;
         ``width`` must be a multiple of ``heads``.
     k : int
         Width of the feature head that the classifier reads.
-    centre : bool
-    scale : {"none", "neighbour", "coordinate"}
-        What is done to the points first; see :func:`icssl.model.inputs.prepare`.
+    centre, scale
+        Preparation of the points: see :func:`icssl.model.inputs.prepare`.
     """
 
     d: int = 3
@@ -58,7 +59,7 @@ class BaselineConfig:
 
 
 class BaselineTransformer(nn.Module):
-    """Coordinates and label tokens in, two encoder layers, a 4-wide feature, logits out.
+    """An encoder of coordinates and label tokens, a 4-wide feature, and a classifier.
 
     Points that are not labelled carry the token "unknown". Same signature as
     :class:`icssl.model.transformer.ICSSLTransformer`.
@@ -82,7 +83,7 @@ class BaselineTransformer(nn.Module):
         self.classify = nn.Linear(config.k, config.n_classes)
 
     def features(self, episode: Episode) -> Float[Tensor, "b n k"]:
-        """What the classifier reads: the baseline's representation of each point."""
+        """Compute what the classifier reads: the representation of each point."""
         self.check_fits(episode)
         x = in_range(episode.x, self.embed.weight.dtype)
         x = prepare(x, self.config.centre, self.config.scale)
@@ -90,7 +91,7 @@ class BaselineTransformer(nn.Module):
         return self.feature(self.encoder(self.embed(x) + self.label(token)))
 
     def forward(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Logits of every point."""
+        """Compute the logits of every point."""
         return self.classify(self.features(episode))
 
     def check_fits(self, episode: Episode) -> None:

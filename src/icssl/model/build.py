@@ -1,4 +1,4 @@
-"""The kinds of models: built from a configuration, saved to and loaded from files.
+"""Models of both kinds: built from a configuration, saved to and loaded from files.
 
 Files are safetensors with the configuration in their header.
 """
@@ -29,37 +29,38 @@ KINDS: dict[str, tuple[type[AnyConfig], type[AnyModel]]] = {
 }
 
 
-def kind_of(config: AnyConfig) -> str:
-    """The name of a configuration's kind."""
+def _kind_of(config: AnyConfig) -> str:
+    """Return the name of a configuration's kind."""
     return next(kind for kind, (cls, _) in KINDS.items() if isinstance(config, cls))
 
 
 def build_model(config: AnyConfig) -> AnyModel:
-    """A model with fresh weights, drawn from torch's global generator."""
+    """Return a model with fresh weights, drawn from torch's global generator."""
     if isinstance(config, ModelConfig):
         return ICSSLTransformer(config)
     return BaselineTransformer(config)
 
 
 def config_to_dict(config: AnyConfig) -> dict[str, Any]:
-    """``{"kind": ..., every field: ...}``."""
-    return {"kind": kind_of(config), **asdict(config)}
+    """Return ``{"kind": ..., every field: ...}``."""
+    return {"kind": _kind_of(config), **asdict(config)}
 
 
 def config_from_dict(values: Mapping[str, Any]) -> AnyConfig:
-    """The inverse of :func:`config_to_dict`; fields left out keep their defaults.
+    """Return the configuration of a dictionary; fields left out keep their defaults.
 
-    ``preset`` starts from a named configuration instead.
+    It is the inverse of :func:`config_to_dict`. ``preset`` starts from a named
+    configuration instead of the defaults.
     """
     values = dict(values)
     kind = values.pop("kind", "icssl")
     check_choice("model kind", kind, KINDS)
     cls = KINDS[kind][0]
-    known = [field.name for field in fields(cls)]
+    names = [field.name for field in fields(cls)]
     if cls is ModelConfig:
-        known.append("preset")
+        names.append("preset")
     for name in values:
-        check_choice("model field", name, known)
+        check_choice("model field", name, names)
     if "preset" in values:
         return ModelConfig.preset(values.pop("preset"), **values)
     return cls(**values)
@@ -71,7 +72,8 @@ KIND = FileKind("icssl-model", "icssl train")
 def save_model(model: AnyModel, path: Path, **about: Any) -> None:
     """Write weights and configuration to one file, and the latter to a JSON beside it.
 
-    All or nothing. ``about`` is kept with the configuration: steps, seed, version.
+    The file is written whole or not at all. ``about`` is kept with the configuration:
+    steps, seed, version.
     """
     from icssl import __version__
 
@@ -80,7 +82,7 @@ def save_model(model: AnyModel, path: Path, **about: Any) -> None:
 
 
 def load_model(path: Path | str, device: str = "cpu") -> AnyModel:
-    """The model of a file that :func:`save_model` wrote, ready to predict."""
+    """Return the model of a file that :func:`save_model` wrote, ready to predict."""
     path = Path(path)
     tensors, header = read_tensors(path, KIND)
     with making_sense(path, KIND):

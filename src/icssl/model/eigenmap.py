@@ -1,4 +1,4 @@
-"""Stage 2, TF^phi of the paper: linear attention that finds an eigenmap (Lemma 2)."""
+"""Stage 2, TF^phi of the paper: linear attention that computes an eigenmap (Lemma 2)."""
 
 import math
 from statistics import NormalDist
@@ -21,6 +21,9 @@ _SHORTEST_COLUMN = 1e-12
 MU_MARGIN = 1.25
 _ESTIMATE_STEPS = 8
 
+USE_TRITON = True
+"""Whether backend ``"fused"`` may use :mod:`icssl.model.triton_eigenmap` on a GPU."""
+
 _MOST_KERNEL_FEATURES, _MOST_KERNEL_POINTS = 16, 256  # an episode is held in registers
 
 
@@ -35,7 +38,7 @@ class EigenmapTransformer(nn.Module):
         \qquad \beta_h = b_h c_h,
 
     the paper's eq. (transformer_eigmap) in rows, where ``normalise`` divides each column
-    by its length. The parameters do not depend on n, but for a learned start.
+    by its length. The number of parameters does not depend on n, but for a learned start.
 
     Parameters
     ----------
@@ -52,7 +55,7 @@ class EigenmapTransformer(nn.Module):
         n of a learned start.
     scale_operator : bool
         Divide R R^T by a little more than its largest eigenvalue, estimated from the
-        context, so that its eigenvalues lie in [0, 1] whatever the scale of R.
+        context, so that its eigenvalues lie in [0, 1] whatever the size of R.
     """
 
     def __init__(
@@ -99,14 +102,14 @@ class EigenmapTransformer(nn.Module):
         self.reset_parameters()
 
     @classmethod
-    def lemma2(
-        cls, k: int, iterations: int, mu: float | None = None
-    ) -> "EigenmapTransformer":
-        r"""The construction of Lemma 2: block power iteration with Gram-Schmidt.
+    def lemma2(cls, k: int, iterations: int) -> "EigenmapTransformer":
+        r"""Return the construction of Lemma 2: block power iteration with Gram-Schmidt.
 
         One iteration is one layer that multiplies F by :math:`\mu I - R R^\top`, then
         one layer for each column 2..k that makes it orthogonal to those before it. The
-        columns converge to the bottom eigenvectors of :math:`R R^\top`.
+        columns converge to the bottom eigenvectors of :math:`R R^\top`. Here :math:`\mu` is
+        1.25 times an estimate of the largest eigenvalue, made anew for every context by a
+        short power iteration.
 
         Parameters
         ----------
@@ -114,18 +117,15 @@ class EigenmapTransformer(nn.Module):
             Number of eigenvectors.
         iterations : int
             The stage has ``k * iterations`` layers.
-        mu : float, optional
-            Must exceed the largest eigenvalue of :math:`R R^\top`. By default 1.25 times
-            an estimate of it, made anew for every context by a short power iteration.
         """
         check_sizes(k=k, iterations=iterations)
-        stage = cls(k, layers=k * iterations, scale_operator=mu is None).double()
-        stage.start_from_lemma2(mu)
+        stage = cls(k, layers=k * iterations, scale_operator=True).double()
+        stage.start_from_lemma2()
         return stage
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Random weights around a power step and a mutual repulsion of the columns."""
+        """Draw random weights around a power step and a mutual repulsion of the columns."""
         eye = torch.eye(self.k)
         noise = 0.1 / self.heads**0.5
         for parameter in (self.value, self.key, self.query):
@@ -138,14 +138,20 @@ class EigenmapTransformer(nn.Module):
             nn.init.normal_(self.start, std=len(self.start) ** -0.5)
 
     @torch.no_grad()
-    def start_from_lemma2(self, mu: float | None = None, noise: float = 0.0) -> None:
+    def start_from_lemma2(self, mu: float = 1.0, noise: float = 0.0) -> None:
         """Set the weights of Lemma 2 in the first head, layer after layer; else zero.
 
-        Layers beyond a whole number of iterations begin another one. ``noise`` is the
-        standard deviation added to every weight, so that training can leave the
-        construction. ``mu`` defaults to 1, for eigenvalues of at most one.
+        Layers beyond a whole number of iterations begin another one.
+
+        Parameters
+        ----------
+        mu : float
+            Shift of the power iteration, which must exceed the largest eigenvalue of R R^T;
+            1 is enough with ``scale_operator``.
+        noise : float
+            Standard deviation of what is added to every weight, so that training can leave
+            the construction.
         """
-        mu = 1.0 if mu is None else mu
         check_positive("mu", mu)
         for name, parameter in self.named_parameters():
             if name != "start":
@@ -153,11 +159,13 @@ class EigenmapTransformer(nn.Module):
         eye = torch.eye(self.k).to(self.skip)
         position = torch.arange(self.layers) % self.k  # 0: power; i: orthogonalise column i
         power = position == 0
+        # F + (mu - 1) F - R R^T F = (mu I - R R^T) F: one step of the power iteration.
         self.skip[power] = (mu - 1) * eye
         self.value[power, 0] = -eye
         self.key_r[power, 0] = 1.0
         self.query_r[power, 0] = 1.0
         for i in range(1, self.k):
+            # f_i - sum_{j<i} f_j (f_j . f_i): Gram-Schmidt, since columns have length one.
             before = torch.diag((torch.arange(self.k) < i).to(self.skip))
             self.value[position == i, 0, i, i] = -1.0
             self.key[position == i, 0] = before
@@ -173,16 +181,24 @@ class EigenmapTransformer(nn.Module):
         backend: str = "dense",
         record: Record | None = None,
     ) -> Float[Tensor, "b n k"]:
-        """Features of every point, in the dtype of ``x``.
+        """Compute the features of every point, in the dtype of ``x``.
 
-        ``record`` is given what each layer computed. Backend ``"fused"`` may use kernels
-        of the GPU; the operator decides about the rest.
+        Parameters
+        ----------
+        operator : LaplacianOperator
+            R of stage 1; it decides whether n x n matrices are formed.
+        x : Tensor of shape (b, n, d)
+            Points, for the Fourier start.
+        backend : {"dense", "fused", "matrix_free"}
+            ``"fused"`` may use Triton kernels on a GPU; the others are the same here.
+        record : callable, optional
+            Receives the name and value of what each layer computes.
         """
         check_features(self.k, x.shape[-2])
         f = self._start(x)
-        scale = torch.ones(x.shape[0], dtype=x.dtype, device=x.device)
+        shrink = torch.ones(x.shape[0], dtype=x.dtype, device=x.device)
         if self.scale_operator:
-            scale = 1 / (MU_MARGIN * largest_eigenvalue(operator, x))
+            shrink = 1 / (MU_MARGIN * largest_eigenvalue(operator, x))
         # Sums over heads that depend on the weights alone: one product for all layers.
         gain = self.key_r * self.query_r
         on_operator = torch.einsum("lh,lhij->lij", gain, self.value).to(x.dtype)
@@ -192,7 +208,7 @@ class EigenmapTransformer(nn.Module):
         if backend == "fused" and record is None and self._has_kernels(x):
             from icssl.model.triton_eigenmap import eigenmap_on_gpu
 
-            gram = operator.gram_matrix() * scale[:, None, None]
+            gram = operator.gram_matrix() * shrink[:, None, None]
             return eigenmap_on_gpu(
                 gram,
                 f,
@@ -204,23 +220,24 @@ class EigenmapTransformer(nn.Module):
                 layer_loops=self.layer_loops,
                 shortest=_SHORTEST_COLUMN,
             )
-        # Taken apart once: the gradient of an index is a whole tensor of zeros each time.
+        # Split by layer once: the gradient of every index is a whole tensor of zeros.
         by_layer = [w.unbind() for w in (keep, on_operator, query_key, value)]
         for step, layer in enumerate(self.order):
-            kept, on_power, left, right = (weights[layer] for weights in by_layer)
+            skip, on_power, left, right = (weights[layer] for weights in by_layer)
             # (F C)((F B)^T (F A)) = F (C B^T (F^T F) A): k x k but for one product.
             gram = (f.mT @ f)[:, None]
             within = (left @ gram @ right).sum(dim=1)
-            power = operator.gram(f) * scale[:, None, None]
+            power = operator.gram(f) * shrink[:, None, None]
             # F W + power V as one product, since small ones cost as much as large ones.
-            mixing = torch.cat([kept + within, on_power.expand_as(within)], dim=-2)
+            mixing = torch.cat([skip + within, on_power.expand_as(within)], dim=-2)
             f = normalise(torch.cat([f, power], dim=-1) @ mixing)
             if record is not None:
                 record(f"eigenmap.{step}.F", f)
         return f
 
     def _has_kernels(self, x: Tensor) -> bool:
-        fits = self.k <= _MOST_KERNEL_FEATURES and x.dtype == torch.float32
+        """Whether the Triton kernels of this stage are wanted and can take these points."""
+        fits = USE_TRITON and self.k <= _MOST_KERNEL_FEATURES and x.dtype == torch.float32
         return fits and has_kernels(x, _MOST_KERNEL_POINTS)
 
     def _start(self, x: Tensor) -> Tensor:
@@ -242,10 +259,11 @@ def normalise(f: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
 def fourier_start(
     x: Float[Tensor, "b n d"], k: int, frequency: float = 1.0
 ) -> Float[Tensor, "b n k"]:
-    """k functions of the points of unit length, the first of them constant.
+    """Return k functions of the points, each of unit length, the first one constant.
 
-    Cosines of fixed projections of the centred cloud, scaled to unit size: they depend
-    on neither the scale, the place nor the number of the points, and follow their order.
+    They are cosines of fixed projections of the cloud, centred and scaled to unit size. So
+    they depend on neither the unit, the place nor the number of the points, and permuting
+    the points permutes their rows.
     """
     # Halved and divided by n first: sums and differences of huge numbers stay finite.
     centred = x / 2 - (x / (2 * x.shape[-2])).sum(dim=-2, keepdim=True)
@@ -262,7 +280,7 @@ def fourier_start(
 def largest_eigenvalue(
     operator: LaplacianOperator, x: Float[Tensor, "b n d"]
 ) -> Float[Tensor, " b"]:
-    """The largest eigenvalue of R R^T, estimated from below by power iteration."""
+    """Estimate the largest eigenvalue of R R^T from below, by power iteration."""
     # The largest eigenvalues of a Laplacian belong to its roughest eigenvectors, so the
     # iteration starts from waves too short for neighbours to agree.
     f = fourier_start(x, min(4, x.shape[-2]), frequency=100.0)
@@ -270,27 +288,28 @@ def largest_eigenvalue(
         f = operator.gram(f)
         length = torch.linalg.vector_norm(f, dim=-2)
         f = normalise(f)
-    # Waves are equal on duplicates, so the iteration never meets their differences.
+    # The waves are equal on duplicates, so the iteration never meets the vectors that tell
+    # duplicates apart; R multiplies those by its skip connections alone.
     unseen = torch.as_tensor(operator.skip_gain(), dtype=x.dtype, device=x.device).square()
     return torch.maximum(length.amax(dim=-1), unseen).clamp(min=_SHORTEST_COLUMN)
 
 
 def _fixed_normals(rows: int, columns: int, *, like: Tensor) -> Tensor:
-    """Scattered numbers with a normal distribution: a constant of the model, not a draw.
+    """Return fixed numbers with a normal distribution: constants of the model, not a draw.
 
-    A hash of the position instead of a generator, whose state would differ between
-    devices and could not be captured in a CUDA graph.
+    They are a hash of the position. A generator's state would differ between devices and
+    could not be captured in a CUDA graph.
     """
     if exporting():
-        return _written_normals(rows, columns).to(like)
+        return _fixed_normals_in_python(rows, columns).to(like)
     index = torch.arange(1, rows * columns + 1, dtype=torch.float64, device=like.device)
     uniform = (torch.sin(index) * 1e4).remainder(1).clamp(1e-6, 1 - 1e-6)
     normal = torch.erfinv(2 * uniform - 1) * 2**0.5
     return normal.reshape(rows, columns).to(like.dtype)
 
 
-def _written_normals(rows: int, columns: int) -> Tensor:
-    """The same as numbers in the code: ONNX has no inverse of the error function."""
+def _fixed_normals_in_python(rows: int, columns: int) -> Tensor:
+    """Compute the same numbers outside the graph: ONNX has no inverse error function."""
     wave = [1e4 * math.sin(i) % 1 for i in range(1, rows * columns + 1)]
     normal = [NormalDist().inv_cdf(min(max(u, 1e-6), 1 - 1e-6)) for u in wave]
     return torch.tensor(normal, dtype=torch.float64).reshape(rows, columns)

@@ -39,7 +39,9 @@ class GradientDescentHead(nn.Module):
         :math:`\mathrm{softmax}_j(\gamma\,\phi_i \cdot \phi_j)` over the labelled points;
         :math:`\gamma` is learned.
     steps : int
+        Number of gradient steps.
     n_classes : int
+        Number of classes of learned embeddings.
     embedding : {"simplex", "learned"}
         Class embeddings W: the corners of a simplex, which treat all classes alike and
         exist for any number of them, or learned vectors for ``n_classes`` (the paper's).
@@ -93,7 +95,7 @@ class GradientDescentHead(nn.Module):
             )
 
     def class_embeddings(self, n_classes: int) -> Float[Tensor, "c e"]:
-        """W for ``n_classes`` classes."""
+        """Return W for ``n_classes`` classes."""
         if self.embedding is not None:
             return self.embedding
         return simplex(n_classes, like=self.step_size)
@@ -101,10 +103,10 @@ class GradientDescentHead(nn.Module):
     def expectation(
         self, f: Float[Tensor, "*b e"], w: Float[Tensor, "c e"]
     ) -> Float[Tensor, "*b e"]:
-        """E[w | f], the paper's eq. (expectation): exact, or its MLP."""
+        """Return E[w | f], the paper's eq. (expectation): exact, or by its MLP."""
         if self.mlp is None:
             return (f @ w.mT).softmax(dim=-1) @ w
-        # The expectation it stands for is flat out there; an MLP is not.
+        # The exact expectation is flat for large f; an MLP would grow without bound.
         return self.mlp(f.clamp(-100, 100))
 
     def kernel_matrix(
@@ -113,7 +115,7 @@ class GradientDescentHead(nn.Module):
         key: Float[Tensor, "b m k"],
         readable: Bool[Tensor, "b m"],
     ) -> Float[Tensor, "b q m"]:
-        """K between points; zero for keys that may not be read."""
+        """Return K between points; zero for keys that may not be read."""
         query, key = square_safe(query, key)
         if self.log_gamma is None:
             return (query @ key.mT) * readable[:, None]
@@ -130,10 +132,10 @@ class GradientDescentHead(nn.Module):
         labelled: Bool[Tensor, "b m"],
         w: Float[Tensor, "c e"],
     ) -> Float[Tensor, "steps b m e"]:
-        """What each labelled point adds to f in each step: ``f = K @ sum(coefficients)``.
+        """Return what each labelled point adds to f: ``f = K @ sum(coefficients)``.
 
-        Only labelled points are read, so the descent runs on the kernel between them; it
-        is zero for the others.
+        Only labelled points are read, so the descent runs on the kernel between them alone.
+        Coefficients of other points are zero.
         """
         target = w[y.clamp(min=0)]  # unlabelled points may carry -1; they are masked
         weight = (labelled / labelled.sum(dim=1, keepdim=True, dtype=w.dtype))[..., None]
@@ -155,14 +157,14 @@ class GradientDescentHead(nn.Module):
         backend: str = "dense",
         record: Record | None = None,
     ) -> Float[Tensor, "b n c"]:
-        """Logits of every point.
+        """Compute the logits of every point.
 
         Parameters
         ----------
         phi : Tensor of shape (b, n, k)
             Features.
         y, labelled : Tensor of shape (b, n)
-            Classes, and which of them may be read.
+            Classes, and which points the model may read them of.
         n_classes : int, optional
             c of this batch, where embeddings are a simplex; by default that of the head.
         points : Tensor, optional
@@ -171,7 +173,7 @@ class GradientDescentHead(nn.Module):
             ``"matrix_free"`` gathers the labelled points, so that K is n x m and not
             n x n. It waits for the device to learn m.
         record : callable, optional
-            Is given f and the logits after each step.
+            Receives f and the logits after each step.
         """
         check_choice("backend", backend, STAGE_BACKENDS)
         w = self.class_embeddings(n_classes or self.n_classes).to(phi.dtype)
@@ -191,7 +193,7 @@ class GradientDescentHead(nn.Module):
 
 
 def simplex(n_classes: int, *, like: Tensor) -> Float[Tensor, "c c"]:
-    """Unit vectors at equal angles, one a row: permuting classes permutes them."""
+    """Return unit vectors at equal angles, one per row: permuting classes permutes them."""
     eye = torch.eye(n_classes, dtype=like.dtype, device=like.device)
     return (eye - 1 / n_classes) * (n_classes / (n_classes - 1)) ** 0.5
 
@@ -199,15 +201,17 @@ def simplex(n_classes: int, *, like: Tensor) -> Float[Tensor, "c c"]:
 def gather_labelled(
     phi: Float[Tensor, "b n k"], y: Int[Tensor, "b n"], labelled: Bool[Tensor, "b n"]
 ) -> tuple[Float[Tensor, "b m k"], Int[Tensor, "b m"], Bool[Tensor, "b m"]]:
-    """Labelled points first, cut to the largest number of them in an episode."""
+    """Return the labelled points, padded to the largest number of them in an episode."""
     m = int(labelled.sum(dim=1).max())
+    # Labelled points come first in a stable sort; an episode with fewer than m of them is
+    # filled up with points that the last result says are not labelled.
     index = labelled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :m]
     key = phi.gather(1, index[..., None].expand(-1, -1, phi.shape[-1]))
     return key, y.gather(1, index), labelled.gather(1, index)
 
 
 def check_expectation(expectation: str, embedding: str) -> None:
-    """The MLP goes with learned embeddings only."""
+    """Raise ``ValueError`` for an MLP without learned embeddings."""
     if expectation == "mlp" and embedding != "learned":
         raise ValueError(
             "expectation='mlp' needs embedding='learned': an MLP has a fixed width, the "
@@ -229,10 +233,12 @@ class EncoderHead(nn.Module):
     k : int
         Number of features.
     n_classes : int
+        Number of classes.
     width, heads, layers : int
-        ``width`` must be a multiple of ``heads``.
+        Width of the state, attention heads and layers; ``width`` must be a multiple of
+        ``heads``.
     distance_bias : {"none", "points"}
-        What attention sees the distances of.
+        What the attention logits see distances of.
     """
 
     def __init__(
@@ -271,7 +277,7 @@ class EncoderHead(nn.Module):
         backend: str = "dense",
         record: Record | None = None,
     ) -> Float[Tensor, "b n c"]:
-        """Logits of every point; ``points``, by default the features, are for distances.
+        """Compute logits; ``points``, by default the features, are for distances.
 
         See ``GradientDescentHead.forward`` for the rest.
         """
@@ -289,7 +295,7 @@ class EncoderHead(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention whose logits may carry minus squared distances of the points; an MLP."""
+    """One encoder layer: an attention that may see distances of the points, and an MLP."""
 
     def __init__(self, width: int, heads: int, distance_bias: str) -> None:
         super().__init__()
@@ -310,13 +316,15 @@ class EncoderLayer(nn.Module):
     def forward(
         self, state: Float[Tensor, "b n w"], points: Float[Tensor, "b n d"], backend: str
     ) -> Float[Tensor, "b n w"]:
-        """The state of every point after this layer."""
+        """Return the state of every point after this layer."""
         b, n, width = state.shape
         parts = self.query_key_value(self.attention_norm(state))
         split = parts.reshape(b, n, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)  # each (b, h, n, width / h)
         query = query * query.shape[-1] ** -0.5
         if self.log_nearness is not None:
+            # Extra coordinates of queries and keys whose products are -lambda |x - y|^2, up
+            # to a constant of the row, which the softmax cancels.
             root = (self.log_nearness / 2).exp()[:, None, None]
             near = root * points[:, None]
             near_query, near_key = bilinear("rbf", near, near)

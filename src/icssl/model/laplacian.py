@@ -18,7 +18,7 @@ from icssl.model.stage import STAGE_BACKENDS, Record, application_order, check_s
 
 KERNELS = ("rbf", "linear")
 
-# Above what rows of the linear walk sum to at the paper's scale, and small enough that a
+# Above what rows of the linear walk sum to for the paper's data, and small enough that a
 # dozen applications do not overflow.
 _LARGEST_ROW = 16.0
 
@@ -39,13 +39,14 @@ class LaplacianTransformer(nn.Module):
     Parameters
     ----------
     layers, heads : int
+        Number of layers, and of heads in each.
     kernel : {"rbf", "linear"}
         ``"linear"`` is the paper's ablation. Its walk is :math:`v_j \cdot u_i / n`, with
         rows that could sum to more than 16 drawn in to it: unbounded, x grows cubically.
     layer_loops, stage_loops : int
         How often each layer, and the whole stage, is applied.
     attend_to_r : bool
-        Let queries and keys look at the rows of R also, through two more scalars a head
+        Let queries and keys look at the rows of R also, through two more scalars per head
         (the paper's B and C). Forms R, so it needs the dense backend.
     start_points : int, optional
         Learn the start of R, a matrix that ties the model to this many points; by
@@ -93,27 +94,28 @@ class LaplacianTransformer(nn.Module):
 
     @classmethod
     def lemma1(cls, sigma: float) -> "LaplacianTransformer":
-        r"""The construction of Lemma 1: R is exactly :math:`I - D^{-1} A`.
+        r"""Return the construction of Lemma 1: R is exactly :math:`I - D^{-1} A`.
 
-        The transposed right-normalised Laplacian of the graph with affinities
+        That is the transposed right-normalised Laplacian of the graph with affinities
         :math:`\exp(-\|x_i - x_j\|^2 / \sigma^2)`: see
         :func:`icssl.episodes.ground_truth.right_normalised_laplacian`.
         """
-        stage = cls(layers=1, heads=1).double()  # 1 / sigma, as exactly as can be
+        stage = cls(layers=1, heads=1).double()  # float64: 1 / sigma is then exact to 1e-16
         stage.start_from_lemma1(sigma)
         return stage
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Random weights around a sum of Laplacians with spread bandwidths."""
+        """Draw random weights around a sum of Laplacians with different bandwidths."""
         spread = torch.linspace(-1, 1, self.heads) if self.heads > 1 else torch.zeros(1)
-        scale = (1 / (self.sigma * 2**spread)).expand(self.layers, -1)
+        # exp(-|x / sigma - y / sigma|^2): a factor of 1 / sigma is a bandwidth of sigma.
+        factor = (1 / (self.sigma * 2**spread)).expand(self.layers, -1)
         # Keys and queries alike: where they differ, it matters where a cloud lies.
-        scale = scale * (1 + 0.1 * torch.randn_like(scale))
-        self.key_scale.copy_(scale)
-        self.query_scale.copy_(scale)
+        factor = factor * (1 + 0.1 * torch.randn_like(factor))
+        self.key_scale.copy_(factor)
+        self.query_scale.copy_(factor)
         nn.init.normal_(self.mix_r, mean=-1 / self.heads, std=0.1 / self.heads)
-        # Little, for it is a factor of every application: with 0.1, eigenvalues of R R^T
+        # Small, since it is a factor of every application: with 0.1, eigenvalues of R R^T
         # exceed 2 for some seeds, and the power steps of stage 2 find the wrong end.
         nn.init.normal_(self.skip_r, std=0.02)
         for optional in (self.skip_x, self.mix_x, self.key_scale_r, self.query_scale_r):
@@ -153,20 +155,20 @@ class LaplacianTransformer(nn.Module):
         backend: str = "dense",
         record: Record | None = None,
     ) -> LaplacianOperator:
-        """R of every episode, in the dtype of ``x``.
+        """Compute R of every episode, in the dtype of ``x``.
 
-        ``record`` is given what each layer computed.
+        ``record`` receives the name and value of what each layer computes.
         """
         check_choice("backend", backend, STAGE_BACKENDS)
         if self.attend_to_r and backend == "matrix_free":
             raise ValueError("attend_to_r needs backend='dense', got 'matrix_free'.")
         (x,) = square_safe(x)
         start = None if self.start is None else self.start.to(x.dtype)
-        watched = self.attend_to_r or record is not None
-        if backend == "fused" and self.kernel == "rbf" and not watched:
+        needs_r = self.attend_to_r or record is not None
+        if backend == "fused" and self.kernel == "rbf" and not needs_r:
             return LaplacianOperator(self._mixed_factors(x), start)
         backend = "dense" if backend == "fused" else backend
-        r = self._start_of_r(x) if watched else None
+        r = self._start_of_r(x) if needs_r else None
         factors = []
         for step, layer in enumerate(self.order):
             walk = self._walk(layer, x, r if self.attend_to_r else None, backend)
@@ -185,15 +187,15 @@ class LaplacianTransformer(nn.Module):
         return LaplacianOperator(factors, start)
 
     def _mixed_factors(self, x: Tensor) -> list[MixedFactor]:
-        """The factors with the walks of all heads mixed as they are formed."""
-        # Taken apart once: the gradient of an index is a whole tensor of zeros each time.
+        """Return the factors with the walks of all heads mixed as they are formed."""
+        # Split by layer once: the gradient of every index is a whole tensor of zeros.
         mix_r, skip_r = self.mix_r.to(x.dtype).unbind(), self.skip_r.to(x.dtype).unbind()
-        query, key = (
-            scale.to(x.dtype).unbind() for scale in (self.query_scale, self.key_scale)
-        )
+        query = self.query_scale.to(x.dtype).unbind()
+        key = self.key_scale.to(x.dtype).unbind()
         mix_x = None if self.mix_x is None else self.mix_x.to(x.dtype).unbind()
         skip_x = None if self.skip_x is None else self.skip_x.to(x.dtype).unbind()
-        # Points of more coordinates than there are points are known by their products.
+        # With more coordinates than points, the Gram matrix is smaller than the points and
+        # says as much: walks depend on distances alone. A move M then acts as M G M^T.
         wide = x.shape[-1] >= x.shape[-2]
         state, walks = (x @ x.mT, mixed_walks_of_products) if wide else (x, mixed_walks)
         factors = []
@@ -238,13 +240,13 @@ class LaplacianTransformer(nn.Module):
         return start.expand(x.shape[0], n, n)
 
 
-def _by_head(scales: Float[Tensor, " h"], points: Float[Tensor, "b n d"]) -> Tensor:
-    """Points times the scale of each head, (b, h, n, d)."""
-    return scales.to(points.dtype)[:, None, None] * points[:, None]
+def _by_head(factors: Float[Tensor, " h"], points: Float[Tensor, "b n d"]) -> Tensor:
+    """Return points times the factor of each head, of shape (b, h, n, d)."""
+    return factors.to(points.dtype)[:, None, None] * points[:, None]
 
 
 def _bounded_linear_query(query: Tensor, key: Tensor) -> Tensor:
-    """``query / n``, with rows of ``query key^T`` that could sum above the bound drawn in.
+    """Return ``query / n``, shrunk where its row of the walk could sum above the bound.
 
     By Cauchy-Schwarz the row sum of j is at most ``n |v_j| mean_i |u_i|``.
     """

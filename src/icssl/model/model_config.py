@@ -12,7 +12,7 @@ from icssl.model.stage import check_class_count, check_sizes
 
 FEATURES = ("eigenmap", "coordinates", "eigenvectors")
 HEADS = ("descent", "encoder")
-INITS = ("random", "lemma")
+_INITS = ("random", "lemma")
 
 _CHOICES = {
     "features": FEATURES,
@@ -24,7 +24,7 @@ _CHOICES = {
     "embedding": descent.EMBEDDINGS,
     "expectation": descent.EXPECTATIONS,
     "scale": SCALES,
-    "init": INITS,
+    "init": _INITS,
 }
 
 
@@ -43,9 +43,9 @@ class ModelConfig:
     k : int
         Number of eigenmap features. An encoder head on coordinates reads k of them.
     n_points : int, optional
-        n, where a learned start ties the model to it.
+        Number of points n, where a learned start ties the model to it.
     centre, scale
-        What is done to the points first: see :func:`icssl.model.inputs.prepare`.
+        Preparation of the points: see :func:`icssl.model.inputs.prepare`.
     sigma : float
         Bandwidth that stage 1 starts from, in the unit of the points it is given.
     laplacian_kernel, laplacian_layers, laplacian_heads, attend_to_r
@@ -62,13 +62,14 @@ class ModelConfig:
     n_classes : int
         Number of classes; a descent head with simplex embeddings takes any.
     kernel, steps, embedding, embedding_size, expectation, hidden, step_size, gamma
-        Of the descent head.
+        Options of the descent head: see :class:`icssl.model.head.GradientDescentHead`.
     width, encoder_layers, encoder_heads, distance_bias
-        Of the encoder head.
+        Options of the encoder head: see :class:`icssl.model.head.EncoderHead`.
     init : {"random", "lemma"}
         Start stages 1 and 2 from random weights or from those of Lemmas 1 and 2.
     noise : float
-        Added to the lemmas' weights, so that training can leave them.
+        Standard deviation of what is added to the lemmas' weights, so that training can
+        leave them.
     """
 
     features: str = "eigenmap"
@@ -120,8 +121,10 @@ class ModelConfig:
         if self.head == "descent":
             descent.check_expectation(self.expectation, self.embedding)
         elif self.width % self.encoder_heads:
-            given = f"{self.width} and {self.encoder_heads}"
-            raise ValueError(f"width must be a multiple of encoder_heads, got {given}.")
+            raise ValueError(
+                "width must be a multiple of encoder_heads, got "
+                f"{self.width} and {self.encoder_heads}."
+            )
         if self.tied_to_n and self.n_points is None:
             raise ValueError("a learned start needs n_points, the n it is learned for.")
         if self.init == "lemma" and self.layer_loops * self.stage_loops > 1:
@@ -143,13 +146,13 @@ class ModelConfig:
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "ModelConfig":
-        """A named configuration, with any field changed.
+        """Return a named configuration, with any field changed.
 
         ``"paper"``
             Orig+E2E-ICL as published: a learned start for n = 100 and learned class
             embeddings, points neither centred nor scaled.
         ``"paper_lap_linear"``, ``"paper_lap_pe_1layer"``
-            Its two ablations: stage 1 without the RBF; one layer a stage, no loops.
+            Its two ablations: stage 1 without the RBF; one layer per stage, no loops.
         ``"orig_icl"``, ``"eig_icl"``
             The head alone, on coordinates and on ground-truth eigenvectors.
         ``"free"``
@@ -162,7 +165,7 @@ class ModelConfig:
 
     @classmethod
     def constructed(cls, k: int = 4, iterations: int = 64, **changes: Any) -> "ModelConfig":
-        """The model that needs no training: the weights of Lemmas 1 and 2, in float64."""
+        """Return the model that needs no training: the weights of Lemmas 1 and 2."""
         values: dict[str, Any] = {
             "k": k,
             "laplacian_layers": 1,

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icssl._util.hardware import has_triton
+from icssl.episodes.ground_truth import identity_like
 from icssl.model.attention import (
     attention,
     attention_matrix,
@@ -26,7 +27,7 @@ from icssl.model.attention import (
     squared_distances,
 )
 
-_MOST_POINTS = 512  # of the kernels: a row of the walk is held in registers
+_MOST_POINTS = 512  # that the kernels take: a row of the walk is held in registers
 
 
 def mixed_walks(
@@ -35,7 +36,7 @@ def mixed_walks(
     key_scale: Float[Tensor, " h"],
     mix: Float[Tensor, "o h"],
 ) -> Float[Tensor, "b o n n"]:
-    r"""``sum_h mix_oh P_h`` for each o, with :math:`P_h` the RBF walk of head h.
+    r"""Return ``sum_h mix_oh P_h`` for each o, with :math:`P_h` the RBF walk of head h.
 
     With query :math:`c x_j` and key :math:`b x_i`, the score is
     :math:`-|c x_j - b x_i|^2 = -cb |x_j - x_i|^2 + b (c - b) |x_i|^2` up to a constant of
@@ -44,9 +45,11 @@ def mixed_walks(
     Parameters
     ----------
     x : Tensor of shape (b, n, d)
+        Points.
     query_scale, key_scale : Tensor of shape (h,)
-        c and b.
+        Factors c of the queries and b of the keys, one per head.
     mix : Tensor of shape (o, h)
+        Weights of the heads in each of the o mixtures.
     """
     sharpness = query_scale * key_scale
     tilt = key_scale * (query_scale - key_scale)
@@ -55,7 +58,7 @@ def mixed_walks(
 
         return mixed_walks_on_gpu(x, sharpness, tilt, mix)
     squared_norm = x.square().sum(dim=-1)
-    return _mixed(squared_distances(x, x), squared_norm, sharpness, tilt, mix)
+    return _mix_walks(squared_distances(x, x), squared_norm, sharpness, tilt, mix)
 
 
 def mixed_walks_of_products(
@@ -64,66 +67,68 @@ def mixed_walks_of_products(
     key_scale: Float[Tensor, " h"],
     mix: Float[Tensor, "o h"],
 ) -> Float[Tensor, "b o n n"]:
-    """The same from the points' inner products, however many coordinates they have.
+    """Return the same mixtures from inner products, however many coordinates there are.
 
-    Where these are more than the points, distances are of the size of the points
-    themselves, and lose nothing by being differences of products.
+    With more coordinates than points, distances are as large as the points themselves and
+    lose no digits as differences of products.
     """
-    norm = products.diagonal(dim1=-2, dim2=-1)
-    apart = (norm[..., :, None] + norm[..., None, :] - 2 * products).clamp(min=0)
+    norm = products.diagonal(dim1=-2, dim2=-1)  # |x_i|^2
+    distances = (norm[..., :, None] + norm[..., None, :] - 2 * products).clamp(min=0)
     sharpness = query_scale * key_scale
     tilt = key_scale * (query_scale - key_scale)
-    return _mixed(apart, norm, sharpness, tilt, mix)
+    return _mix_walks(distances, norm, sharpness, tilt, mix)
 
 
-def _mixed(
+def _mix_walks(
     distances: Tensor, squared_norm: Tensor, sharpness: Tensor, tilt: Tensor, mix: Tensor
 ) -> Tensor:
+    """Return mixtures of the walks whose scores are tilt |x_i|^2 - sharpness distance."""
+    # Scores of all heads are combinations of the same two matrices: one product for all.
     basis = torch.stack([distances, squared_norm[:, None].expand_as(distances)], dim=1)
     scores = _sum_over(torch.stack([-sharpness, tilt], dim=1), basis)
     return _sum_over(mix, scores.softmax(dim=-1))
 
 
 def has_kernels(x: Tensor, most_points: int = _MOST_POINTS) -> bool:
-    """Whether Triton kernels can take these points: they come with torch for GPUs."""
+    """Whether Triton kernels can take these points: on a GPU, with Triton, and few."""
     few = x.shape[-2] <= most_points
     return x.is_cuda and few and has_triton()
 
 
 class FirstDerivative(torch.autograd.Function):
-    """A backward pass written out, which has no derivative of its own."""
+    """Base of a backward pass that is written out and cannot be differentiated again."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep nothing."""
+        """Save nothing: there is no second backward pass."""
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        """Refuse."""
+        """Refuse second derivatives."""
         raise NotImplementedError(
             "the fused backend has no second derivatives on a GPU: use backend='dense'."
         )
 
 
 def fold_models(size: int, in_dims: tuple[Any, ...], inputs: tuple[Any, ...]) -> list[Any]:
-    """Inputs of a ``vmap`` with the axis of models made part of their first axis.
+    """Return inputs of a ``vmap`` with the axis of models joined to their first axis.
 
-    So that a kernel that takes any number of episodes takes those of many models.
+    A kernel that takes any number of episodes then takes those of many models.
     """
     folded: list[Any] = []
     for dim, value in zip(in_dims, inputs, strict=True):
         if isinstance(value, Tensor):
-            spread = (
+            by_model = (
                 value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
             )
-            folded.append(spread.flatten(0, 1))
+            folded.append(by_model.flatten(0, 1))
         else:
             folded.append(value)
     return folded
 
 
 def _sum_over(weights: Tensor, matrices: Tensor) -> Tensor:
-    """``sum_j weights_ij matrices_j``, (b, i, n, n)."""
+    """Return ``sum_j weights_ij matrices_j``, of shape (b, i, n, n)."""
     flat = matrices.flatten(2)
     product = weights.expand(len(flat), *weights.shape) @ flat
     return product.unflatten(2, matrices.shape[2:])
@@ -138,6 +143,7 @@ class Walk:
     kernel : str
         A kernel of :func:`icssl.model.attention.attention_matrix`.
     query, key : Tensor of shape (b, h, n, d)
+        Points times the factors of each head.
     backend : {"dense", "matrix_free"}
         Under ``"dense"`` the matrix is formed once, when the walk is made.
     """
@@ -153,13 +159,13 @@ class Walk:
             object.__setattr__(self, "matrix", self.dense())
 
     def dense(self) -> Float[Tensor, "b h n n"]:
-        """P of every head."""
+        """Return P of every head."""
         if self.matrix is not None:
             return self.matrix
         return attention_matrix(self.kernel, self.query, self.key)
 
     def matmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b h n v"]:
-        """P @ value, head by head."""
+        """Return P @ value, head by head."""
         if self.matrix is not None:
             return self.matrix @ value[:, None]
         return attention(
@@ -167,7 +173,7 @@ class Walk:
         )
 
     def rmatmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b h n v"]:
-        """P.T @ value, head by head."""
+        """Return P.T @ value, head by head."""
         if self.matrix is not None:
             return self.matrix.mT @ value[:, None]
         return attention_transposed(
@@ -184,37 +190,37 @@ class Factor:
     walk: Walk
 
     def matmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
-        """M @ value."""
+        """Return M @ value."""
         return self.keep * value + _mix(self.mix, self.walk.matmul(value))
 
     def rmatmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
-        """M.T @ value."""
+        """Return M.T @ value."""
         return self.keep * value + _mix(self.mix, self.walk.rmatmul(value))
 
     def dense(self) -> Float[Tensor, "b n n"]:
-        """M as a matrix."""
+        """Return M as a matrix."""
         mixed = _mix(self.mix, self.walk.dense())
-        return mixed + self.keep * _eye_like(mixed)
+        return mixed + self.keep * identity_like(mixed)
 
 
 @dataclass(frozen=True, eq=False)
 class MixedFactor:
-    """The same with the walks of all heads mixed already: ``M = keep I + mixed``."""
+    """The factor of a layer with its walks mixed already: ``M = keep I + mixed``."""
 
     keep: Float[Tensor, ""]
     mixed: Float[Tensor, "b n n"]
 
     def matmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
-        """M @ value."""
+        """Return M @ value."""
         return self.keep * value + self.mixed @ value
 
     def rmatmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
-        """M.T @ value."""
+        """Return M.T @ value."""
         return self.keep * value + self.mixed.mT @ value
 
     def dense(self) -> Float[Tensor, "b n n"]:
-        """M as a matrix."""
-        return self.mixed + self.keep * _eye_like(self.mixed)
+        """Return M as a matrix."""
+        return self.mixed + self.keep * identity_like(self.mixed)
 
 
 class LaplacianOperator:
@@ -227,7 +233,7 @@ class LaplacianOperator:
     start : Tensor of shape (n, n), optional
         ``R_0``; the identity by default.
     matrix : Tensor of shape (b, n, n), optional
-        R itself, where it is known already. Products then use it and R R^T.
+        R itself, where it was formed already. Products then use it and R R^T.
     """
 
     def __init__(
@@ -242,7 +248,7 @@ class LaplacianOperator:
         self._gram_matrix = None if matrix is None else matrix @ matrix.mT
 
     def matmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
-        """R @ value."""
+        """Return R @ value."""
         if self.matrix is not None:
             return self.matrix @ value
         if self.start is not None:
@@ -252,7 +258,7 @@ class LaplacianOperator:
         return value
 
     def rmatmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
-        """R.T @ value: the transposed factors, last layer first."""
+        """Return R.T @ value: the transposed factors, last layer first."""
         if self.matrix is not None:
             return self.matrix.mT @ value
         for factor in reversed(self.factors):
@@ -260,22 +266,23 @@ class LaplacianOperator:
         return value if self.start is None else self.start.mT @ value
 
     def gram(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
-        """R R^T @ value."""
+        """Return R R^T @ value."""
         if self._gram_matrix is not None:
             return self._gram_matrix @ value
         return self.matmul(self.rmatmul(value))
 
     def gram_matrix(self) -> Float[Tensor, "b n n"]:
-        """R R^T as a matrix."""
+        """Return R R^T as a matrix."""
         if self._gram_matrix is not None:
             return self._gram_matrix
         r = self.dense()
         return r @ r.mT
 
     def skip_gain(self) -> Float[Tensor, ""] | float:
-        """What R multiplies a vector by that no walk sees: the product of all ``keep``.
+        """Return what R multiplies a vector by that every walk maps to zero.
 
-        Differences between duplicates of a point are such vectors.
+        It is the product of all ``keep``. Differences between duplicates of a point are
+        such vectors.
         """
         gain: Tensor | float = 0.0 if not self.factors or self.start is not None else 1.0
         for factor in self.factors:
@@ -283,7 +290,7 @@ class LaplacianOperator:
         return gain
 
     def dense(self) -> Float[Tensor, "b n n"]:
-        """R as a matrix."""
+        """Return R as a matrix."""
         if self.matrix is not None:
             return self.matrix
         result = self.factors[0].dense()
@@ -293,15 +300,11 @@ class LaplacianOperator:
             result = factor.dense() @ result
         return result
 
-    def formed(self) -> "LaplacianOperator":
-        """The same operator with R formed, for when it is applied many times."""
+    def form(self) -> "LaplacianOperator":
+        """Return the same operator with R formed, for when it is applied many times."""
         return LaplacianOperator(self.factors, self.start, self.dense())
 
 
 def _mix(weights: Tensor, heads: Tensor) -> Tensor:
-    """sum_h weights_h heads_h, as one product that moves no axis."""
+    """Return sum_h weights_h heads_h, as one product that moves no axis."""
     return (weights @ heads.flatten(2)).unflatten(1, heads.shape[2:])
-
-
-def _eye_like(matrix: Tensor) -> Tensor:
-    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)

@@ -14,7 +14,10 @@ from torch import Tensor
 
 from icssl._util.errors import check_at_least
 
-STAGE_BACKENDS = ("dense", "fused", "matrix_free")
+ATTENTION_BACKENDS = ("dense", "matrix_free")
+"""How one attention is computed: its matrix is formed, or never held."""
+
+STAGE_BACKENDS = (*ATTENTION_BACKENDS, "fused")
 """How stages compute; ``"fused"`` is dense with the heads of stage 1 mixed as they form."""
 
 Record = Callable[[str, Tensor], None]
@@ -22,7 +25,7 @@ Record = Callable[[str, Tensor], None]
 
 
 def check_sizes(**sizes: int) -> None:
-    """Every size of a stage is a whole number, at least one."""
+    """Raise an error unless every size is a whole number, at least one."""
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise TypeError(f"{name} must be an integer, got {value!r}.")
@@ -30,13 +33,13 @@ def check_sizes(**sizes: int) -> None:
 
 
 def check_class_count(n_classes: int) -> None:
-    """A whole number, at least two."""
+    """Raise an error unless ``n_classes`` is a whole number, at least two."""
     check_sizes(n_classes=n_classes)
     check_at_least("n_classes", n_classes, 2)
 
 
 def application_order(layers: int, layer_loops: int, stage_loops: int) -> list[int]:
-    """The layer applied at each step, looped as in the third remark on Lemma 2.
+    """Return the layer applied at each step, looped as in the third remark on Lemma 2.
 
     >>> application_order(layers=2, layer_loops=2, stage_loops=2)
     [0, 0, 1, 1, 0, 0, 1, 1]
@@ -58,7 +61,7 @@ def exporting() -> bool:
 
 
 def size_like(size: int, like: Tensor) -> Tensor | int:
-    """A size of a tensor, to take roots of: alone, ONNX would round them to float32."""
+    """Return a size to take roots of; of a plain number, ONNX would round them."""
     return torch.scalar_tensor(size, dtype=like.dtype) if exporting() else size
 
 

@@ -20,7 +20,7 @@ _INVISIBLE = 750.0
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionHead:
+class _AttentionHead:
     """Matrices of one head, acting on tokens in rows: ``key = tokens @ w_key``."""
 
     kernel: str
@@ -32,7 +32,7 @@ class AttentionHead:
     def __call__(
         self, tokens: Float[Tensor, "b n t"], readable: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n t"]:
-        """What this head adds to every token; only ``readable`` tokens are read."""
+        """Return what this head adds to every token; only ``readable`` ones are read."""
         key, query = tokens @ self.w_key, tokens @ self.w_query
         if self.kernel == "rbf":
             weights = (-squared_distances(query, key)).exp() * readable[:, None]
@@ -53,7 +53,7 @@ class TokenTransformer:
     Parameters
     ----------
     head : GradientDescentHead
-        Its weights are used.
+        The head whose weights are used.
     phi : Tensor of shape (b, n, k)
         Features. Those of one episode must be distinct: the erasing head tells tokens
         apart by them.
@@ -83,7 +83,7 @@ class TokenTransformer:
         ]
 
     def layers(self) -> list[Float[Tensor, "b n t"]]:
-        """Tokens before the first layer and after each: attention, then MLP."""
+        """Return the tokens before the first layer and after each: attention, then MLP."""
         everyone = torch.ones_like(self.labelled)
         tokens, result = self.tokens, [self.tokens]
         for descend in self.descend:
@@ -93,17 +93,17 @@ class TokenTransformer:
         return result
 
     def logits(self) -> Float[Tensor, "b n c"]:
-        """``f W^T`` of the last layer."""
+        """Return ``f W^T`` of the last layer."""
         return self.layers()[-1][..., self.f_slot] @ self.w.mT
 
     def _first_tokens(self, phi: Tensor, y: Tensor) -> Tensor:
-        """f = 0, its expectation, w_y (zero where the class is not known), phi."""
+        """Return tokens with f = 0, E[w|f], w_y (zero where it is not known), and phi."""
         label = self.w[y.clamp(min=0)] * self.labelled[..., None]
         f = torch.zeros_like(label)
         return torch.cat([f, self.head.expectation(f, self.w), label, phi], dim=-1)
 
-    def _descending_head(self, rate: Tensor) -> AttentionHead:
-        """Head 1: writes rate * K (w_y - E[w|f]) of the labelled tokens into f."""
+    def _descending_head(self, rate: Tensor) -> _AttentionHead:
+        """Return head 1, which adds rate * K (w_y - E[w|f]) of labelled tokens to f."""
         look = self._zeros()
         gamma = (
             torch.ones_like(rate)
@@ -115,18 +115,18 @@ class TokenTransformer:
         value[self.label_slot, self.f_slot] = rate
         value[self.expectation_slot, self.f_slot] = -rate
         projection = torch.eye(len(look)).to(look)
-        return AttentionHead(self.head.kernel, look, look, value, projection)
+        return _AttentionHead(self.head.kernel, look, look, value, projection)
 
-    def _erasing_head(self, gap: float) -> AttentionHead:
-        """Head 2: RBF so narrow that a token sees itself alone, and erases its E[w|f]."""
+    def _erasing_head(self, gap: float) -> _AttentionHead:
+        """Return head 2: an RBF so narrow that a token sees and erases its own E[w|f]."""
         look = self._zeros()
         look[self.phi_slot, self.phi_slot] = _INVISIBLE**0.5 / gap  # lambda
         value = self._zeros()
         value[self.expectation_slot, self.expectation_slot] = 1.0
-        return AttentionHead("rbf", look, look, value, -torch.eye(len(look)).to(look))
+        return _AttentionHead("rbf", look, look, value, -torch.eye(len(look)).to(look))
 
     def _mlp(self, tokens: Tensor) -> Tensor:
-        """Writes E[w|f] into the slot that head 2 has erased."""
+        """Return E[w|f] in the slot that head 2 has erased."""
         result = torch.zeros_like(tokens)
         expectation = self.head.expectation(tokens[..., self.f_slot], self.w)
         result[..., self.expectation_slot] = expectation
@@ -138,7 +138,7 @@ class TokenTransformer:
 
 
 def _smallest_gap(phi: Float[Tensor, "b n k"]) -> float:
-    """Smallest distance between two features of an episode; an error if it is zero."""
+    """Return the smallest distance between two features; raise an error if it is zero."""
     squared = squared_distances(phi, phi).detach()
     squared = squared.diagonal_scatter(
         torch.full_like(squared[..., 0], torch.inf), dim1=-2, dim2=-1

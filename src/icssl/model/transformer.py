@@ -14,7 +14,7 @@ from icssl.model.stage import Record, size_like
 
 
 class ICSSLTransformer(nn.Module):
-    """In-context semi-supervised learner: an ``Episode`` in, logits ``(b, n, c)`` out.
+    """The paper's in-context semi-supervised learner, from an ``Episode`` to logits.
 
     1. ``laplacian``: RBF attention turns the points into an operator R.
     2. ``eigenmap``: linear attention turns R into features of every point.
@@ -49,17 +49,18 @@ class ICSSLTransformer(nn.Module):
     def forward(
         self, episode: Episode, *, backend: str = "dense", record: Record | None = None
     ) -> Float[Tensor, "b n c"]:
-        """Logits of every point.
+        """Compute logits ``(b, n, c)`` of every point.
 
         Parameters
         ----------
         episode : Episode
+            Points, and the classes of those that are labelled.
         backend : {"dense", "fused", "matrix_free"}
             ``"fused"`` is dense with the heads of stage 1 mixed as they form, the fastest
             for training. ``"matrix_free"`` takes memory for n points, and n x m for the
             labels, but never n x n.
         record : callable, optional
-            Called with the name and value of what every layer computes.
+            Receives the name and value of what every layer computes.
         """
         x, _, phi = self._represent(episode, backend, record)
         return self._classify(episode, x, phi, backend, record)
@@ -67,18 +68,18 @@ class ICSSLTransformer(nn.Module):
     def stages(
         self, episode: Episode, *, backend: str = "dense"
     ) -> tuple[LaplacianOperator | None, Float[Tensor, "b n k"], Float[Tensor, "b n c"]]:
-        """What each stage gives: R (None for a head alone), features, and logits."""
+        """Compute R (None for a head alone), the features, and the logits."""
         x, operator, phi = self._represent(episode, backend, None)
         return operator, phi, self._classify(episode, x, phi, backend, None)
 
     def features(
         self, episode: Episode, *, backend: str = "dense"
     ) -> Float[Tensor, "b n k"]:
-        """What the head reads: the model's representation of each point."""
+        """Compute what the head reads: the model's representation of each point."""
         return self._represent(episode, backend, None)[2]
 
     def trace(self, episode: Episode) -> dict[str, Tensor]:
-        """What every layer computed, in order, by name.
+        """Return what every layer computes, in order, by name.
 
         ``x``; ``laplacian.{step}.walk``, ``.x`` and ``.R``; ``eigenmap.{step}.F``;
         ``phi``; ``head.{step}.f`` (``.state`` of an encoder) and ``.logits``; ``logits``.
@@ -112,17 +113,17 @@ class ICSSLTransformer(nn.Module):
         if reads_coordinates and d != config.k:
             raise ValueError(f"the encoder head reads k = {config.k} coordinates, got {d}.")
         if config.features == "eigenvectors":
-            given = 0 if episode.features is None else episode.features.shape[-1]
-            if given < config.k:
+            columns = 0 if episode.features is None else episode.features.shape[-1]
+            if columns < config.k:
                 raise ValueError(
                     f"features='eigenvectors' reads {config.k} columns of "
-                    f"episode.features, got {given}."
+                    f"episode.features, got {columns}."
                 )
 
     def _represent(
         self, episode: Episode, backend: str, record: Record | None
     ) -> tuple[Tensor, LaplacianOperator | None, Tensor]:
-        """Points to take distances between, R, and the features that the head reads."""
+        """Return points to take distances between, R, and what the head reads."""
         self.check_fits(episode)
         dtype = next(self.parameters()).dtype
         x = prepare(in_range(episode.x, dtype), self.config.centre, self.config.scale)
@@ -133,7 +134,7 @@ class ICSSLTransformer(nn.Module):
         if self.laplacian is not None and self.eigenmap is not None:
             operator = self.laplacian(points, backend=backend, record=record)
             if backend != "matrix_free":
-                operator = operator.formed()
+                operator = operator.form()
             # The start reads x, whose axes do not depend on the order of the points.
             # Columns of unit length have entries near n^-1/2; the head wants them near one.
             phi = unit * self.eigenmap(operator, x, backend=backend, record=record)

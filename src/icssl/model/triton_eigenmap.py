@@ -1,9 +1,9 @@
-"""Stage 2 as two Triton kernels: one program an episode, from the first layer to the last.
+"""Stage 2 as two Triton kernels: one program per episode runs all layers.
 
 A layer is ``F <- normalise(F W + G F V)`` with ``G = R R^T``, a fixed ``V`` and
 ``W = keep + sum_h QK_h (F^T F) A_h``: products too small to fill a GPU one by one. The
-backward kernel goes through the layers in reverse and leaves what ``G`` needs,
-``dG = sum_t dP_t F_t^T``, as one product for the library. Float32 only; the twin is
+backward kernel goes through the layers in reverse and leaves the gradient of ``G``,
+``dG = sum_t dP_t F_t^T``, to one matrix product of torch. Float32 only; the twin is
 :meth:`icssl.model.eigenmap.EigenmapTransformer.forward`.
 """
 
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from icssl.model.operator import FirstDerivative, fold_models
 
-WIDE = 16  # columns that F is padded to, the least that Triton multiplies
-_BLOCK = 16
+_WIDE = 16  # columns that F is padded to, the least that Triton multiplies
+_BLOCK = 16  # columns of G that are read at once
 _WARPS = 4
 
 
@@ -34,24 +34,25 @@ def eigenmap_on_gpu(
     layer_loops: int,
     shortest: float,
 ) -> Float[Tensor, "b n k"]:
-    """F after ``steps`` layers, each applied ``layer_loops`` times, from the first again.
+    """Return F after ``steps`` layers.
 
-    Columns shorter than ``shortest`` stay short.
+    Each layer is applied ``layer_loops`` times in a row; after the last layer comes the
+    first again. Columns shorter than ``shortest`` are not brought to length one.
     """
     k = start.shape[-1]
-    missing = WIDE - k
+    missing = _WIDE - k
 
-    def padded(t: Tensor, axes: int) -> Tensor:
+    def pad(t: Tensor, axes: int) -> Tensor:
         return torch.nn.functional.pad(t, (0, missing) * axes)
 
-    weights = [padded(w, 2)[None] for w in (keep, on_operator, query_key, value)]
-    tensors = (gram, padded(start, 1), *weights)
+    weights = [pad(w, 2)[None] for w in (keep, on_operator, query_key, value)]
+    tensors = (gram, pad(start, 1), *weights)
     final = _Recursion.apply(*tensors, steps, layer_loops, shortest)[0]
     return final[..., :k]
 
 
 class _Recursion(torch.autograd.Function):
-    """Weights have an axis of models, of which there is one unless ``vmap`` adds more."""
+    """The recursion over layers; weights have an axis of models, one unless under vmap."""
 
     @staticmethod
     def forward(
@@ -67,8 +68,8 @@ class _Recursion(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         b, n = gram.shape[:2]
         weights = [w.contiguous() for w in (keep, on_operator, query_key, value)]
-        history = gram.new_empty(b, n, steps + 1, WIDE)
-        lengths = gram.new_empty(b, steps, WIDE)
+        history = gram.new_empty(b, n, steps + 1, _WIDE)
+        lengths = gram.new_empty(b, steps, _WIDE)
         _forward_kernel[(b,)](
             gram.contiguous(),
             start.contiguous(),
@@ -83,7 +84,7 @@ class _Recursion(torch.autograd.Function):
             layers=keep.shape[1],
             heads=value.shape[2],
             points=_points(n),
-            wide=WIDE,
+            wide=_WIDE,
             block=_BLOCK,
             num_warps=_WARPS,
         )
@@ -109,6 +110,11 @@ class _Recursion(torch.autograd.Function):
 
 
 class _RecursionBackward(FirstDerivative):
+    """The gradient of the recursion.
+
+    A function of its own, so that under vmap it is folded like the forward pass.
+    """
+
     @staticmethod
     def forward(
         gram: Tensor,
@@ -126,8 +132,8 @@ class _RecursionBackward(FirstDerivative):
         b, n = gram.shape[:2]
         models = len(keep)
         weights = [w.contiguous() for w in (keep, on_operator, query_key, value)]
-        of_power = gram.new_empty(b, n, steps, WIDE)
-        of_start = gram.new_empty(b, n, WIDE)
+        of_power = gram.new_empty(b, n, steps, _WIDE)
+        of_start = gram.new_empty(b, n, _WIDE)
         of_weights = [w.new_zeros(b, *w.shape[1:]) for w in weights]
         _backward_kernel[(b,)](
             gram.contiguous(),
@@ -146,7 +152,7 @@ class _RecursionBackward(FirstDerivative):
             layers=keep.shape[1],
             heads=value.shape[2],
             points=_points(n),
-            wide=WIDE,
+            wide=_WIDE,
             block=_BLOCK,
             num_warps=_WARPS,
         )
@@ -162,29 +168,30 @@ class _RecursionBackward(FirstDerivative):
 
 
 def _points(n: int) -> int:
+    """Return the number of rows of a program: Triton wants powers of two."""
     return max(16, triton.next_power_of_2(n))
 
 
 @triton.jit
 def _product(a, b):
-    """In full float32; TF32 would lose the small eigenvalues."""
+    """Multiply in full float32; TF32 would lose the small eigenvalues."""
     return tl.dot(a, b, input_precision="ieee")
 
 
 @triton.jit
 def _at_least(length, shortest):
-    """Lengths to divide by, in float32 even if torch.compile passes a float64 number."""
+    """Return lengths to divide by, in float32 even if ``shortest`` comes as float64."""
     return tl.maximum(length, tl.cast(shortest, tl.float32))
 
 
 @triton.jit
 def _apply_gram(gram, columns, stride, n, j, c, points: tl.constexpr, block: tl.constexpr):
-    """G times the columns at ``columns``, whose rows are ``stride`` apart."""
+    """Return G times the columns at ``columns``, whose rows are ``stride`` apart."""
     result = tl.zeros((points, c.shape[0]), tl.float32)
     for first in range(0, n, block):
         i = first + tl.arange(0, block)
-        known = (j[:, None] < n) & (i[None, :] < n)
-        part = tl.load(gram + j[:, None] * n + i[None, :], mask=known, other=0.0)
+        inside = (j[:, None] < n) & (i[None, :] < n)  # padding reads as zero
+        part = tl.load(gram + j[:, None] * n + i[None, :], mask=inside, other=0.0)
         at = columns + i[:, None] * stride + c[None, :]
         result += _product(part, tl.load(at, mask=i[:, None] < n, other=0.0))
     return result
@@ -194,7 +201,7 @@ def _apply_gram(gram, columns, stride, n, j, c, points: tl.constexpr, block: tl.
 def _mixing(
     keep, query_key, value, of_f, square, layer, heads: tl.constexpr, wide: tl.constexpr
 ):
-    """W = keep + sum_h QK_h (F^T F) A_h of a layer."""
+    """Return W = keep + sum_h QK_h (F^T F) A_h of a layer."""
     result = tl.load(keep + layer * wide * wide + square)
     for h in range(heads):
         at = (layer * heads + h) * wide * wide + square
@@ -228,7 +235,8 @@ def _forward_kernel(
     model = b // per_model
     j, c = tl.arange(0, points), tl.arange(0, wide)
     square = c[:, None] * wide + c[None, :]
-    known = j[:, None] < n
+    inside = j[:, None] < n
+    # Move every pointer to this episode, and weights to its model.
     gram += b * n * n
     keep += model * layers * wide * wide
     on_operator += model * layers * wide * wide
@@ -236,8 +244,8 @@ def _forward_kernel(
     value += model * layers * heads * wide * wide
     stride = (steps + 1) * wide
     history += b * n * stride
-    f = tl.load(start + (b * n + j[:, None]) * wide + c[None, :], mask=known, other=0.0)
-    tl.store(history + j[:, None] * stride + c[None, :], f, mask=known)
+    f = tl.load(start + (b * n + j[:, None]) * wide + c[None, :], mask=inside, other=0.0)
+    tl.store(history + j[:, None] * stride + c[None, :], f, mask=inside)
     for t in range(steps):
         tl.debug_barrier()  # other threads of this program read what was stored
         layer = (t // layer_loops) % layers
@@ -250,15 +258,18 @@ def _forward_kernel(
         length = tl.sqrt(tl.sum(z * z, axis=0))
         f = z / _at_least(length, shortest)[None, :]
         at = history + j[:, None] * stride + (t + 1) * wide + c[None, :]
-        tl.store(at, f, mask=known)
+        tl.store(at, f, mask=inside)
         tl.store(lengths + (b * steps + t) * wide + c, length)
 
 
 @triton.jit
 def _add(at, change):
+    """Add in memory. No atomics: only the program of this episode writes there."""
     tl.store(at, tl.load(at) + change)
 
 
+# Names of the form of_x are gradients of the loss with respect to x. G F and W of a layer
+# are computed again: to store them would take as much memory as the history of F.
 @triton.jit
 def _backward_kernel(
     gram,
@@ -290,7 +301,7 @@ def _backward_kernel(
     model = b // per_model
     j, c = tl.arange(0, points), tl.arange(0, wide)
     square = c[:, None] * wide + c[None, :]
-    known = j[:, None] < n
+    inside = j[:, None] < n
     one_layer = layers * wide * wide
     gram += b * n * n
     keep += model * one_layer
@@ -304,16 +315,16 @@ def _backward_kernel(
     stride = (steps + 1) * wide
     history += b * n * stride
     of_power += b * n * steps * wide
-    here = (b * n + j[:, None]) * wide + c[None, :]
-    of_f = tl.load(grad + here, mask=known, other=0.0)
+    place = (b * n + j[:, None]) * wide + c[None, :]
+    of_f = tl.load(grad + place, mask=inside, other=0.0)
     for back in range(steps):
         t = steps - 1 - back
         layer = (t // layer_loops) % layers
         at = history + j[:, None] * stride + t * wide + c[None, :]
-        f = tl.load(at, mask=known, other=0.0)
-        after = tl.load(at + wide, mask=known, other=0.0)
+        f = tl.load(at, mask=inside, other=0.0)
+        after = tl.load(at + wide, mask=inside, other=0.0)
         length = tl.load(lengths + (b * steps + t) * wide + c)
-        # Through the division by the length, which a column too short does not have.
+        # Through z / |z|: the part along z has no effect, unless |z| was cut off below.
         along = tl.where(length > shortest, tl.sum(of_f * after, axis=0), 0.0)
         of_z = (of_f - after * along[None, :]) / _at_least(length, shortest)[None, :]
         power = _apply_gram(gram, history + t * wide, stride, n, j, c, points, block)
@@ -333,10 +344,10 @@ def _backward_kernel(
             of_inner += _product(tl.trans(left), pulled)
         of_p = _product(of_z, tl.trans(on))
         power_at = of_power + j[:, None] * (steps * wide) + t * wide + c[None, :]
-        tl.store(power_at, of_p, mask=known)
-        tl.debug_barrier()
+        tl.store(power_at, of_p, mask=inside)
+        tl.debug_barrier()  # _apply_gram below reads what other threads stored
         of_f = _product(of_z, tl.trans(mixing))
         of_f += _product(f, of_inner + tl.trans(of_inner))
         # G is symmetric, so this is also its transpose.
         of_f += _apply_gram(gram, of_power + t * wide, steps * wide, n, j, c, points, block)
-    tl.store(of_start + here, of_f, mask=known)
+    tl.store(of_start + place, of_f, mask=inside)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from icssl.model.operator import FirstDerivative, fold_models
 
-_ELEMENTS = 512  # of a tile of rows by all points: one warp holds it in registers
+_ELEMENTS = 512  # in a tile of some rows by all points: one warp holds it in registers
 _WARPS = 1
 
 
@@ -25,7 +25,10 @@ def mixed_walks_on_gpu(
     tilt: Float[Tensor, " h"],
     mix: Float[Tensor, "o h"],
 ) -> Float[Tensor, "b o n n"]:
-    """``sum_h mix_oh softmax_i(tilt_h |x_i|^2 - sharpness_h |x_j - x_i|^2)``, o <= 2."""
+    """Return ``sum_h mix_oh softmax_i(tilt_h |x_i|^2 - sharpness_h |x_j - x_i|^2)``.
+
+    There may be at most two mixtures o.
+    """
 
     def by_episode(weights: Tensor) -> Tensor:
         return weights.expand(len(x), *weights.shape)
@@ -34,7 +37,7 @@ def mixed_walks_on_gpu(
 
 
 class _Walks(torch.autograd.Function):
-    """Weights come once an episode, so that many models are just more episodes."""
+    """The mixtures, with weights per episode, so that many models are more episodes."""
 
     @staticmethod
     def forward(x: Tensor, sharpness: Tensor, tilt: Tensor, mix: Tensor) -> Tensor:
@@ -65,6 +68,8 @@ class _Walks(torch.autograd.Function):
 
 
 class _WalksBackward(FirstDerivative):
+    """The gradients of points and weights, with every walk formed again."""
+
     @staticmethod
     def forward(
         x: Tensor, sharpness: Tensor, tilt: Tensor, mix: Tensor, grad: Tensor
@@ -74,7 +79,7 @@ class _WalksBackward(FirstDerivative):
         outputs, heads = mix.shape[1:]
         grad_distance, grad_norm = x.new_empty(b, n, n), x.new_empty(b, n)
         padded = triton.next_power_of_2(heads)
-        by_head = x.new_empty(b, 4, padded)  # of sharpness, tilt and one or two mixtures
+        by_head = x.new_empty(b, 4, padded)  # sharpness, tilt and one or two mixtures
         wide, rows = _tile(n)
         _backward_kernel[(b,)](
             *inputs,
@@ -104,7 +109,7 @@ class _WalksBackward(FirstDerivative):
 
 
 def _through_distances(x: Tensor, grad: Tensor, grad_norm: Tensor) -> Tensor:
-    """From gradients of squared distances and of squared norms to that of the points."""
+    """Return the gradient of the points, from those of squared distances and norms."""
     # A common shift changes no distance and keeps the products below small.
     centred = x - x.mean(dim=1, keepdim=True)
     sums = (grad.sum(dim=2) + grad.sum(dim=1))[..., None]
@@ -113,26 +118,26 @@ def _through_distances(x: Tensor, grad: Tensor, grad_norm: Tensor) -> Tensor:
 
 
 def _tile(n: int) -> tuple[int, int]:
-    """Columns of a tile, all points, and as many rows as fit."""
+    """Return the columns of a tile, which are all points, and as many rows as fit."""
     wide = max(16, triton.next_power_of_2(n))
     return wide, max(1, _ELEMENTS // wide)
 
 
 @triton.jit
-def _squared_distances(points, i, j, n, d, seen, rows_seen, tile):
-    """Tile of |x_j - x_i|^2."""
+def _squared_distances(points, i, j, n, d, real, rows_real, tile):
+    """Add |x_j - x_i|^2 to a tile, by differences: close points keep their digits."""
     for c in range(d):
-        x_i = tl.load(points + i * d + c, mask=seen, other=0.0)
-        x_j = tl.load(points + j * d + c, mask=rows_seen, other=0.0)
+        x_i = tl.load(points + i * d + c, mask=real, other=0.0)
+        x_j = tl.load(points + j * d + c, mask=rows_real, other=0.0)
         difference = x_j[:, None] - x_i[None, :]
         tile += difference * difference
     return tile
 
 
 @triton.jit
-def _softmax(score, seen):
-    """Along the rows, over points that exist."""
-    score = tl.where(seen[None, :], score, -float("inf"))
+def _softmax(score, real):
+    """Return the softmax along the rows, over points that are no padding."""
+    score = tl.where(real[None, :], score, -float("inf"))
     weight = tl.exp(score - tl.max(score, axis=1)[:, None])
     return weight / tl.sum(weight, axis=1)[:, None]
 
@@ -154,26 +159,26 @@ def _forward_kernel(
     b = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, wide)
     j = tl.program_id(1) * rows + tl.arange(0, rows)
-    seen, rows_seen = i < n, j < n
+    real, rows_real = i < n, j < n
     kind = x.dtype.element_ty
     points = x + b * n * d
     norm = tl.zeros((wide,), kind)
     for c in range(d):
-        x_i = tl.load(points + i * d + c, mask=seen, other=0.0)
+        x_i = tl.load(points + i * d + c, mask=real, other=0.0)
         norm += x_i * x_i
     distance = tl.zeros((rows, wide), kind)
-    distance = _squared_distances(points, i, j, n, d, seen, rows_seen, distance)
+    distance = _squared_distances(points, i, j, n, d, real, rows_real, distance)
     first = tl.zeros((rows, wide), kind)
     second = tl.zeros((rows, wide), kind)
     for h in tl.static_range(heads):
         sharp = tl.load(sharpness + b * heads + h)
         tilted = tl.load(tilt + b * heads + h)
-        walk = _softmax(tilted * norm[None, :] - sharp * distance, seen)
+        walk = _softmax(tilted * norm[None, :] - sharp * distance, real)
         first += tl.load(mix + b * outputs * heads + h) * walk
         if outputs == 2:
             second += tl.load(mix + (b * outputs + 1) * heads + h) * walk
     where = j[:, None] * n + i[None, :]
-    inside = rows_seen[:, None] & seen[None, :]
+    inside = rows_real[:, None] & real[None, :]
     tl.store(result + b * outputs * n * n + where, first, mask=inside)
     if outputs == 2:
         tl.store(result + (b * outputs + 1) * n * n + where, second, mask=inside)
@@ -199,12 +204,12 @@ def _backward_kernel(
 ):
     b = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, wide)
-    seen = i < n
+    real = i < n
     kind = x.dtype.element_ty
     points = x + b * n * d
     norm = tl.zeros((wide,), kind)
     for c in range(d):
-        x_i = tl.load(points + i * d + c, mask=seen, other=0.0)
+        x_i = tl.load(points + i * d + c, mask=real, other=0.0)
         norm += x_i * x_i
     of_norm = tl.zeros((wide,), kind)
     head = tl.arange(0, padded)
@@ -214,11 +219,11 @@ def _backward_kernel(
     of_second = tl.zeros((padded,), kind)
     for start in range(0, n, rows):
         j = start + tl.arange(0, rows)
-        rows_seen = j < n
-        inside = rows_seen[:, None] & seen[None, :]
+        rows_real = j < n
+        inside = rows_real[:, None] & real[None, :]
         where = j[:, None] * n + i[None, :]
         distance = tl.zeros((rows, wide), kind)
-        distance = _squared_distances(points, i, j, n, d, seen, rows_seen, distance)
+        distance = _squared_distances(points, i, j, n, d, real, rows_real, distance)
         first = tl.load(grad + b * outputs * n * n + where, mask=inside, other=0.0)
         second = first
         if outputs == 2:
@@ -229,25 +234,27 @@ def _backward_kernel(
         for h in tl.static_range(heads):
             sharp = tl.load(sharpness + b * heads + h)
             tilted = tl.load(tilt + b * heads + h)
-            walk = _softmax(tilted * norm[None, :] - sharp * distance, seen)
+            walk = _softmax(tilted * norm[None, :] - sharp * distance, real)
             of_walk = tl.load(mix + b * outputs * heads + h) * first
             if outputs == 2:
                 of_walk += tl.load(mix + (b * outputs + 1) * heads + h) * second
+            # The derivative of a softmax: what a whole row shares has no effect.
             of_score = walk * (of_walk - tl.sum(walk * of_walk, axis=1)[:, None])
             of_score = tl.where(inside, of_score, 0.0)
             of_distance -= sharp * of_score
             by_key = tl.sum(of_score, axis=0)
             of_norm += tilted * by_key
-            here = head == h
-            of_sharpness -= tl.where(here, tl.sum(of_score * distance), 0.0)
-            of_tilt += tl.where(here, tl.sum(by_key * norm), 0.0)
-            of_first += tl.where(here, tl.sum(walk * first), 0.0)
+            # Registers have no index: the sum of head h is added where head == h.
+            this_head = head == h
+            of_sharpness -= tl.where(this_head, tl.sum(of_score * distance), 0.0)
+            of_tilt += tl.where(this_head, tl.sum(by_key * norm), 0.0)
+            of_first += tl.where(this_head, tl.sum(walk * first), 0.0)
             if outputs == 2:
-                of_second += tl.where(here, tl.sum(walk * second), 0.0)
+                of_second += tl.where(this_head, tl.sum(walk * second), 0.0)
         tl.store(grad_distance + b * n * n + where, of_distance, mask=inside)
-    tl.store(grad_norm + b * n + i, of_norm, mask=seen)
-    own = by_head + b * 4 * padded + head
-    tl.store(own, of_sharpness)
-    tl.store(own + padded, of_tilt)
-    tl.store(own + 2 * padded, of_first)
-    tl.store(own + 3 * padded, of_second)
+    tl.store(grad_norm + b * n + i, of_norm, mask=real)
+    place = by_head + b * 4 * padded + head
+    tl.store(place, of_sharpness)
+    tl.store(place + padded, of_tilt)
+    tl.store(place + 2 * padded, of_first)
+    tl.store(place + 3 * padded, of_second)

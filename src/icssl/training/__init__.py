@@ -1,4 +1,4 @@
-"""Training: configurations, the loss, many models at once, checkpoints."""
+"""Training of the paper's models: configurations, many models at once, checkpoints."""
 
 from icssl.training.config import TrainConfig, load_config
 from icssl.training.loop import train

@@ -27,7 +27,7 @@ NAME = "checkpoint.safetensors"
 def save_checkpoint(
     folder: Path, configs: Sequence[TrainConfig], step: int, state: AdamState
 ) -> None:
-    """Write the state after ``step`` steps; the one before stays whole until then."""
+    """Write the state after ``step`` steps; an older checkpoint stays whole until then."""
     from icssl import __version__
 
     header = {
@@ -42,22 +42,23 @@ def save_checkpoint(
 def load_checkpoint(
     folder: Path, configs: Sequence[TrainConfig], device: str
 ) -> tuple[int, AdamState]:
-    """The step and the state of a run with these configurations.
+    """Return the step and the state of a run with these configurations.
 
-    Raises ``ValueError`` if the checkpoint is torn or foreign, or another run's: then the
-    message says in which fields.
+    Raises ``ValueError`` if the checkpoint is torn or foreign, or is that of another run:
+    then the message says in which fields they differ.
     """
     path = folder / NAME
-    tensors, step, found = _read(path)
-    given = [as_json(config.to_dict()) for config in configs]
+    tensors, step, saved_configs = _read(path)
+    wanted = [as_json(config.to_dict()) for config in configs]
     # A field that is newer than the checkpoint has its default.
-    kept = [as_json(config.to_dict()) for config in found]
+    saved = [as_json(config.to_dict()) for config in saved_configs]
     hint = f"To take what it holds: icssl train --resume --output {folder}"
-    if len(kept) != len(given):
+    if len(saved) != len(wanted):
         raise ValueError(
-            f"{path} holds {len(kept)} model(s), got {len(given)} to resume. {hint}"
+            f"{path} holds {len(saved)} model(s), got {len(wanted)} to resume. {hint}"
         )
-    lines = [d for old, new in zip(kept, given, strict=True) for d in differences(old, new)]
+    pairs = zip(saved, wanted, strict=True)
+    lines = [line for old, new in pairs for line in differences(old, new)]
     if lines:
         listed = "; ".join(dict.fromkeys(lines))
         raise ValueError(f"{path} is of another run: {listed}. {hint}")
@@ -69,7 +70,7 @@ def load_checkpoint(
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], int, list[TrainConfig]]:
-    """Tensors, steps made, and one configuration per model of a checkpoint."""
+    """Return tensors, steps made, and one configuration per model of a checkpoint."""
     tensors, header = read_tensors(path, KIND)
     with making_sense(path, KIND):
         configs = [config_from(values) for values in header["configs"]]
@@ -77,17 +78,18 @@ def _read(path: Path) -> tuple[dict[str, Tensor], int, list[TrainConfig]]:
 
 
 def _step(header: dict[str, Any], config: TrainConfig) -> int:
+    """Return the steps that a header says were made, if such a run can have made them."""
     check_whole("step", header["step"], 0, config.steps)
     return header["step"]
 
 
 def configs_of_checkpoint(path: Path) -> list[TrainConfig]:
-    """What the run of a checkpoint was started with, one a model."""
+    """Return the configurations that a run was started with, one per model."""
     return _read(path)[2]
 
 
 def training_of(path: Path) -> tuple[int, TrainConfig] | None:
-    """Steps that were made, and the configuration; None if a model's file has neither."""
+    """Return the steps made and the configuration; None if a file has neither."""
     if path.name == NAME:
         _, step, configs = _read(path)
         return step, configs[0]
@@ -100,16 +102,16 @@ def training_of(path: Path) -> tuple[int, TrainConfig] | None:
 
 
 def models_of_checkpoint(path: Path) -> list[AnyModel]:
-    """The models of a checkpoint, as they were when it was written."""
+    """Return the models of a checkpoint, as they were when it was written."""
     tensors, _, configs = _read(path)
     with making_sense(path, KIND):
-        return Group(configs).trained(tensors["weights"])
+        return Group(configs).models_of(tensors["weights"])
 
 
 def save_models(
     folder: Path, configs: Sequence[TrainConfig], models: Sequence[AnyModel], step: int
 ) -> list[Path]:
-    """Every model in a file of its own: ``model.safetensors``, or one each of several."""
+    """Write one file per model, ``model.safetensors`` if there is one, and return them."""
     paths = []
     for i, (config, model) in enumerate(zip(configs, models, strict=True)):
         name = "model" if len(models) == 1 else f"model-{i}"

@@ -16,18 +16,20 @@ from icssl.model.model_config import ModelConfig
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """What is trained, on what, and how.
+    """Configuration of a training run: what is trained, on what, and how.
 
     Parameters
     ----------
     model : ModelConfig or BaselineConfig
+        Architecture of the model.
     data : DataConfig
+        Source of the training episodes.
     labels : tuple of int or float
         Label budgets, counts or fractions; each step draws one of them.
     steps, batch : int
-        Optimiser steps, and episodes of each.
+        Number of optimiser steps, and of episodes in each.
     seed : int
-        Of the initial weights, the episodes and the budgets.
+        Seed of the initial weights, the episodes and the budgets.
     learning_rate : float
         Highest rate of AdamW.
     warmup : float
@@ -35,10 +37,11 @@ class TrainConfig:
     final_rate : float
         Share of the rate that its cosine decay ends at.
     weight_decay : float
+        Weight decay of AdamW.
     clip : float
         Largest length of the gradient.
     laplacian_weight, eigenmap_weight : float
-        See :class:`icssl.training.group.Objective`.
+        Weights of two further losses: see :class:`icssl.training.group.Objective`.
     """
 
     model: AnyConfig = field(default_factory=lambda: ModelConfig.preset("free"))
@@ -82,7 +85,7 @@ class TrainConfig:
             )
 
     def episodes_config(self) -> DataConfig:
-        """The data, with the ground truth that this model and this loss need."""
+        """Return the data, with the ground truth that this model and this loss need."""
         needed = 0
         if isinstance(self.model, ModelConfig):
             if self.model.features == "eigenvectors":
@@ -92,7 +95,7 @@ class TrainConfig:
         return replace(self.data, eigenvectors=max(needed, self.data.eigenvectors))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as a TOML or JSON file holds them."""
+        """Return plain values, as a TOML or JSON file holds them."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["model"] = config_to_dict(self.model)
         values["data"] = asdict(self.data)
@@ -100,9 +103,10 @@ class TrainConfig:
 
 
 def config_from(values: Mapping[str, Any]) -> TrainConfig:
-    """A configuration from plain values; an unknown field names the nearest known one.
+    """Return a configuration from plain values.
 
-    ``preset`` starts from one of :data:`PRESETS`.
+    The error for an unknown field names the nearest field. ``preset`` starts from one of
+    :data:`PRESETS`.
     """
     values = dict(values)
     if "preset" in values:
@@ -120,7 +124,7 @@ def config_from(values: Mapping[str, Any]) -> TrainConfig:
 
 
 def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
-    """The configuration of a TOML file or of a preset, with fields set by ``KEY=VALUE``.
+    """Return the configuration of a TOML file or preset, with ``KEY=VALUE`` applied.
 
     Examples
     --------
@@ -146,11 +150,11 @@ def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
     return config_from(values)
 
 
-def differences(kept: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    """Fields of two configurations that differ, as lines for a person."""
+def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Return the fields in which two configurations differ, as lines for a person."""
     lines = []
-    for name in sorted({*kept, *given}):
-        old, new = kept.get(name), given.get(name)
+    for name in sorted({*saved, *wanted}):
+        old, new = saved.get(name), wanted.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             lines += [f"{name}.{line}" for line in differences(old, new)]
         elif old != new:
@@ -159,7 +163,7 @@ def differences(kept: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
 
 
 def _with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` laid over those of the preset that they name."""
+    """Return ``values`` over those of the preset that they name."""
     values = dict(values)
     name = values.pop("preset")
     check_choice("preset", name, PRESETS)
@@ -171,6 +175,7 @@ def _with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set(values: dict[str, Any], override: str) -> None:
+    """Apply one ``KEY=VALUE`` to nested values, in place."""
     path, equals, text = override.partition("=")
     if not equals:
         raise ValueError(f"an override is KEY=VALUE, such as model.k=12, got {override!r}.")
@@ -183,7 +188,7 @@ def _set(values: dict[str, Any], override: str) -> None:
 
 
 def _value(text: str) -> Any:
-    """A TOML value; a list without brackets or a word without quotes will do too."""
+    """Return a TOML value; a list needs no brackets and a word no quotes."""
     for candidate in (text, f"[{text}]"):
         try:
             return tomllib.loads(f"value = {candidate}")["value"]
@@ -222,26 +227,25 @@ _TYPE_WORDS = {
 
 
 def _check_kinds(cls: type, values: Mapping[str, Any], prefix: str = "") -> None:
-    """Every value of its field's kind, before any is compared with bounds."""
-    for known in fields(cls):
-        value = values.get(known.name)
-        if known.name in values and not _is_of_kind(value, known.type):
-            kinds = get_args(known.type) or (known.type,)
+    """Raise ``ValueError`` unless every value is of its field's kind."""
+    for known_field in fields(cls):
+        name, value = known_field.name, values.get(known_field.name)
+        if name in values and not _is_of_kind(value, known_field.type):
+            kinds = get_args(known_field.type) or (known_field.type,)
             words = [_TYPE_WORDS[kind] for kind in kinds if kind in _TYPE_WORDS] or [
                 "a table"
             ]
-            raise ValueError(
-                f"{prefix}{known.name} must be {' or '.join(words)}, got {value!r}."
-            )
+            raise ValueError(f"{prefix}{name} must be {' or '.join(words)}, got {value!r}.")
 
 
 def _is_of_kind(value: Any, kind: Any) -> bool:
+    """Whether a plain value fits a type: a whole number is a float, true is no int."""
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(
             _is_of_kind(v, get_args(kind)[0]) for v in value
         )
     if get_origin(kind) in (Union, UnionType):
-        return any(_is_of_kind(value, one) for one in get_args(kind))
+        return any(_is_of_kind(value, option) for option in get_args(kind))
     if kind is not bool and isinstance(value, bool):
         return False
     return isinstance(value, (int, float) if kind is float else kind)

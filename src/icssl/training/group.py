@@ -42,7 +42,7 @@ class Group:
     Parameters
     ----------
     configs : sequence of TrainConfig
-        Which must agree in :data:`SHARED`.
+        Configurations of the models, which must agree in :data:`SHARED`.
     """
 
     def __init__(self, configs: Sequence[TrainConfig]) -> None:
@@ -63,7 +63,7 @@ class Group:
         )
 
     def fresh_weights(self) -> Float[Tensor, "m p"]:
-        """Initial weights, each row from the seed of its model."""
+        """Return initial weights, each row from the seed of its model."""
         rows = []
         for config in self.configs:
             with torch.random.fork_rng(devices=[]):
@@ -73,7 +73,7 @@ class Group:
         return torch.stack(rows)
 
     def by_name(self, row: Float[Tensor, " p"]) -> dict[str, Tensor]:
-        """A row as the parameters that it holds."""
+        """Return a row as the parameters that it holds, by name."""
         sizes = [shape.numel() for shape in self.shapes.values()]
         parts = row.split(sizes)
         return {
@@ -84,24 +84,25 @@ class Group:
     def losses(
         self, weights: Float[Tensor, "m p"], episodes: Episode
     ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-        """Loss and accuracy of every model on its own episodes, fields ``(m, b, ...)``."""
-        given = episodes.tensors()
+        """Return loss and accuracy of every model on its own episodes ``(m, b, ...)``."""
+        tensors_of_all = episodes.tensors()
         n_classes = episodes.n_classes
 
-        def one(row: Tensor, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        def loss_of_model(row: Tensor, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
             episode = Episode.unchecked(**tensors, n_classes=n_classes)
             parameters = {f"model.{k}": v for k, v in self.by_name(row).items()}
             return functional_call(self.objective, parameters, (episode,))
 
         if len(weights) == 1:  # a plain forward pass, without what vmap costs
-            loss, accuracy = one(weights[0], {k: v[0] for k, v in given.items()})
+            single = {k: v[0] for k, v in tensors_of_all.items()}
+            loss, accuracy = loss_of_model(weights[0], single)
             return loss[None], accuracy[None]
         # Fused attention under vmap meets strides that its backward pass refuses.
         with sdpa_kernel(SDPBackend.MATH):
-            return vmap(one)(weights, given)
+            return vmap(loss_of_model)(weights, tensors_of_all)
 
-    def trained(self, weights: Float[Tensor, "m p"]) -> list[AnyModel]:
-        """The models, with the weights of their rows."""
+    def models_of(self, weights: Float[Tensor, "m p"]) -> list[AnyModel]:
+        """Return the models with the weights of their rows, ready to predict."""
         models = []
         for config, row in zip(self.configs, weights, strict=True):
             with torch.random.fork_rng(devices=[]):
@@ -140,7 +141,7 @@ def check_episodes(group: Group, device: str, *, one_shape: bool = False) -> Non
 
 
 def episode_drawer(configs: Sequence[TrainConfig], device: str) -> Callable[[int], Episode]:
-    """A function from a step to the episodes of every model, stacked as ``(m, b, ...)``.
+    """Return a function from a step to the episodes of all models, ``(m, b, ...)``.
 
     A model's episodes depend on its own configuration and seed alone, so that training it
     with others changes nothing. Models with the same data and seed share one draw.
@@ -154,50 +155,51 @@ def episode_drawer(configs: Sequence[TrainConfig], device: str) -> Callable[[int
     keys = [(repr(config.episodes_config()), config.seed) for config in configs]
 
     def draw(step: int) -> Episode:
-        made: dict[tuple[str, int, tuple[float, ...]], Episode] = {}
+        drawn: dict[tuple[str, int, tuple[float, ...]], Episode] = {}
         batch = []
         for key, config in zip(keys, configs, strict=True):
             wanted = (*key, config.labels)
-            if wanted not in made:
+            if wanted not in drawn:
                 generator = generator_for(config.seed, "train", step, device=device)
                 budget = label_budget(config, step)
-                drawn = sources[key].draw(config.batch, generator=generator, labels=budget)
-                made[wanted] = (
-                    drawn if config.laplacian_weight else drawn.without("laplacian")
+                source = sources[key]
+                episodes = source.draw(config.batch, generator=generator, labels=budget)
+                drawn[wanted] = (
+                    episodes if config.laplacian_weight else episodes.without("laplacian")
                 )
-            batch.append(made[wanted])
-        return stacked(batch)
+            batch.append(drawn[wanted])
+        return stack_episodes(batch)
 
     return draw
 
 
 def label_budget(config: TrainConfig, step: int) -> float:
-    """The label budget of a step, drawn from those of the configuration."""
+    """Return the label budget of a step, drawn from those of the configuration."""
     generator = generator_for(config.seed, "labels", step)
     return config.labels[int(torch.randint(len(config.labels), (), generator=generator))]
 
 
-def stacked(episodes: Sequence[Episode]) -> Episode:
-    """Batches side by side, on a new first axis."""
+def stack_episodes(episodes: Sequence[Episode]) -> Episode:
+    """Return batches side by side, on a new first axis."""
     names = episodes[0].tensors()
     values = {name: torch.stack([getattr(e, name) for e in episodes]) for name in names}
     return Episode.unchecked(**values, n_classes=episodes[0].n_classes)
 
 
 class Objective(nn.Module):
-    """A model and what it is trained for: an episode in, loss and accuracy out.
+    """A model with its training objective: an episode in, loss and accuracy out.
 
-    The paper's in-context semi-supervised loss (cross-entropy of the unlabelled points,
-    with the minus sign it lacks in print) plus the weighted distances of stage 1 from the
-    true Laplacian and of stage 2 from the span of the true eigenvectors.
+    The loss is the paper's in-context semi-supervised loss (cross-entropy of the unlabelled
+    points, with the minus sign it lacks in print) plus the weighted distances of stage 1
+    from the true Laplacian and of stage 2 from the span of the true eigenvectors.
 
     Parameters
     ----------
     model : nn.Module
-        An episode in, logits out.
+        A function from an episode to logits.
     laplacian_weight, eigenmap_weight : float
-        Of the two other terms, which need the ground truth in the episode. Zero leaves a
-        term out.
+        Weights of the two other terms, which need the ground truth in the episode. Zero
+        leaves a term out.
     """
 
     def __init__(
@@ -209,13 +211,13 @@ class Objective(nn.Module):
         self.eigenmap_weight = eigenmap_weight
 
     def forward(self, episode: Episode) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Loss and accuracy over the unlabelled points of all episodes."""
+        """Compute loss and accuracy over the unlabelled points of all episodes."""
         model = self.model
         if not isinstance(model, ICSSLTransformer):
             logits = model(episode)
-            return _classification(logits, episode.y, episode.labelled)
+            return _classification_loss(logits, episode.y, episode.labelled)
         operator, phi, logits = model.stages(episode, backend="fused")
-        loss, accuracy = _classification(logits, episode.y, episode.labelled)
+        loss, accuracy = _classification_loss(logits, episode.y, episode.labelled)
         if self.laplacian_weight:
             assert operator is not None
             assert episode.laplacian is not None
@@ -228,32 +230,34 @@ class Objective(nn.Module):
         return loss, accuracy
 
 
-def _classification(
+def _classification_loss(
     logits: Float[Tensor, "b n c"], y: Int[Tensor, "b n"], labelled: Bool[Tensor, "b n"]
 ) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy and accuracy over points that are not labelled, but known."""
+    """Return mean cross-entropy and accuracy over unlabelled points of known class."""
     scored = ~labelled & (y >= 0)
-    each = cross_entropy(logits.flatten(0, 1), y.flatten().clamp(min=0), reduction="none")
+    by_point = cross_entropy(
+        logits.flatten(0, 1), y.flatten().clamp(min=0), reduction="none"
+    )
     right = (logits.argmax(dim=-1) == y) & scored
     count = scored.sum().clamp(min=1)
     # A product and no selection: shapes do not depend on values, as CUDA graphs ask.
-    return (each * scored.flatten()).sum() / count, right.sum() / count
+    return (by_point * scored.flatten()).sum() / count, right.sum() / count
 
 
 def laplacian_loss(
     r: Float[Tensor, "b n n"], laplacian: Float[Tensor, "b n n"]
 ) -> Float[Tensor, ""]:
-    """The squared Frobenius distance of R from the true Laplacian, mean over episodes."""
+    """Return the mean squared Frobenius distance of R from the true Laplacian."""
     return (r - laplacian.to(r.dtype)).square().sum(dim=(-2, -1)).mean()
 
 
 def subspace_loss(
     phi: Float[Tensor, "b n k"], features: Float[Tensor, "b n e"]
 ) -> Float[Tensor, ""]:
-    """Share of the true eigenvectors that the span of ``phi`` misses, mean over episodes.
+    """Return the mean share of the true eigenvectors that the span of ``phi`` misses.
 
-    With P the projection to the span, ``1 - |P V|^2 / |V|^2``: eigenvectors have no sign,
-    and repeated eigenvalues no basis, so only spans are compared. In [0, 1].
+    With P the projection to the span, it is ``1 - |P V|^2 / |V|^2``, in [0, 1]. Only spans
+    are compared, since eigenvectors have no sign and repeated eigenvalues no basis.
     """
     truth = features.to(phi.dtype)
     gram = phi.mT @ phi

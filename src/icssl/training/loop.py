@@ -27,9 +27,9 @@ _REPORT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands; loss and accuracy are those of the last step, model by model.
+    """Progress of a run, with loss and accuracy of the last step, model by model.
 
-    The time left is at the pace so far.
+    The time left assumes the pace so far.
     """
 
     step: int
@@ -66,12 +66,13 @@ def train(
     Parameters
     ----------
     configs : sequence of TrainConfig
-        One a model; see :class:`icssl.training.group.Group` for what may differ.
+        One per model; see :class:`icssl.training.group.Group` for what may differ.
     output : Path, optional
         Folder for checkpoints and models.
     resume : bool
         Go on from the checkpoint in ``output``, where there is one.
     device : str
+        Where training runs.
     mode : str, optional
         See :class:`icssl.training.step.Step`; by default ``"graph"`` on a GPU and
         ``"eager"`` on a CPU.
@@ -82,7 +83,7 @@ def train(
     report : callable, optional
         Called about twice a second with a :class:`Progress`.
     observe : mapping of int to callable, optional
-        After these steps, called with the step and the weights, one row a model.
+        After these steps, called with the step and the weights, one row per model.
     """
     check_at_least("checkpoint_every", checkpoint_every, 1)
     if not configs:
@@ -107,7 +108,7 @@ def train(
         saver = _Saver(group, state, output)
         report = report or (lambda _: None)
         _run(step, draw, start, saver, checkpoint_every, report, observe or {})
-        return group.trained(state.weights)
+        return group.models_of(state.weights)
 
 
 def _run(
@@ -124,57 +125,61 @@ def _run(
     with _held_interrupts() as interrupts:
         for number in range(start, steps):
             step(number, draw(number))
-            done = number + 1
-            if done in observe:
-                observe[done](done, step.state.weights)
-            checkpoint = done % checkpoint_every == 0 or done == steps or bool(interrupts)
-            # To look at the loss waits for the device, so not at every step of a GPU.
+            steps_made = number + 1
+            if steps_made in observe:
+                observe[steps_made](steps_made, step.state.weights)
+            is_due = steps_made % checkpoint_every == 0 or steps_made == steps
+            checkpoint = is_due or bool(interrupts)
+            # Reading the loss waits for the device, so it is not read at every step.
             now = time.perf_counter()
-            if checkpoint or now - reported > _REPORT_SECONDS or done == start + 1:
+            is_first = steps_made == start + 1
+            if checkpoint or is_first or now - reported > _REPORT_SECONDS:
                 _check_alive(step, saver)
                 try:
-                    report(_progress(step, done, start, began))
+                    report(_progress(step, steps_made, start, began))
                 except KeyboardInterrupt:
-                    interrupts.append(done)
+                    interrupts.append(steps_made)
                 reported = now
             if checkpoint or interrupts:
                 _check_alive(step, saver)
-                saver(done)
+                saver(steps_made)
             if interrupts:
                 raise KeyboardInterrupt
 
 
 def _check_alive(step: Step, saver: "_Saver") -> None:
-    """Stop if a model has failed; its state is still that of before."""
+    """Raise an error if a model has failed; its state is still that of before."""
     if bool(step.state.alive.all()):
         return
     failed = int((~step.state.alive).nonzero()[0])
-    made = int(step.state.steps[failed])
+    steps_made = int(step.state.steps[failed])
     # All rows of a checkpoint must be at one step: others are ahead of the one that failed.
-    saved = saver.failed(failed, made)
+    saved = saver.save_last_good(failed, steps_made)
     raise NonFiniteLossError(
-        f"the loss or its gradient was not finite at step {made + 1} of the model with "
-        f"seed {step.group.configs[failed].seed}{saved}. "
+        f"the loss or its gradient was not finite at step {steps_made + 1} of the model "
+        f"with seed {step.group.configs[failed].seed}{saved}. "
         "A lower learning_rate or clip may help."
     )
 
 
-def _progress(step: Step, done: int, start: int, began: float) -> Progress:
-    seconds = (time.perf_counter() - began) / (done - start)
+def _progress(step: Step, steps_made: int, start: int, began: float) -> Progress:
+    seconds = (time.perf_counter() - began) / (steps_made - start)
     configs = step.group.configs
     return Progress(
-        step=done,
+        step=steps_made,
         steps=configs[0].steps,
         loss=tuple(step.loss.tolist()),
         accuracy=tuple(step.accuracy.tolist()),
         gradient=tuple(step.length.tolist()),
         episodes_per_second=len(configs) * configs[0].batch / seconds,
-        seconds_left=(configs[0].steps - done) * seconds,
+        seconds_left=(configs[0].steps - steps_made) * seconds,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Saver:
+    """Writer of models and checkpoints; without a folder it writes nothing."""
+
     group: Group
     state: AdamState
     output: Path | None
@@ -184,22 +189,22 @@ class _Saver:
             return
         configs = self.group.configs
         # The checkpoint last: a kill in between is a kill before this step.
-        save_models(self.output, configs, self.group.trained(self.state.weights), step)
+        save_models(self.output, configs, self.group.models_of(self.state.weights), step)
         save_checkpoint(self.output, configs, step, self.state)
 
-    def failed(self, index: int, step: int) -> str:
-        """Save the last good weights of the model that failed; where, for the message."""
+    def save_last_good(self, index: int, step: int) -> str:
+        """Save the last good weights of a model that failed; return where, in words."""
         if self.output is None:
             return ""
         folder = self.output / "last-good"
-        model = self.group.trained(self.state.weights)[index]
+        model = self.group.models_of(self.state.weights)[index]
         (path,) = save_models(folder, [self.group.configs[index]], [model], step)
         return f"; its weights after step {step} are in {path}"
 
 
 @contextmanager
 def _held_interrupts() -> Iterator[list[int]]:
-    """Ctrl-C is noted and not raised, so that a step is whole when it is saved.
+    """Hold back Ctrl-C, so that a step is whole when it is saved.
 
     A second one is raised at once.
     """
@@ -212,7 +217,7 @@ def _held_interrupts() -> Iterator[list[int]]:
 
     main = threading.current_thread() is threading.main_thread()
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not (main and usual):  # another's handler is another's business
+    if not (main and usual):  # leave a handler alone that somebody else has set
         yield held
         return
     signal.signal(signal.SIGINT, hold)
@@ -224,7 +229,7 @@ def _held_interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def _explaining_memory(config: TrainConfig) -> Iterator[None]:
-    """Say which fields ask for more memory than there is."""
+    """Turn a lack of memory into an error that names the fields which ask for it."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -239,6 +244,7 @@ def _explaining_memory(config: TrainConfig) -> Iterator[None]:
 
 @contextmanager
 def _deterministic(wanted: bool) -> Iterator[None]:
+    """Let torch use deterministic algorithms alone inside the block, if it is wanted."""
     if not wanted:
         yield
         return
@@ -254,13 +260,13 @@ def _deterministic(wanted: bool) -> Iterator[None]:
 
 
 class EventWriter:
-    """Writes what it is told of a run's progress to event files.
+    """Writer of a run's progress to TensorBoard event files.
 
     Parameters
     ----------
     folder : Path
-        Made with the first event. Events of that step and of later ones that stand there,
-        from a run that was killed, are marked as gone.
+        Folder that the first event makes. Events of that step and of later ones which a
+        killed run left there are marked as gone.
     """
 
     def __init__(self, folder: Path) -> None:

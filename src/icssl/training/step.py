@@ -20,10 +20,10 @@ EPSILON = 1e-8
 
 @dataclass(eq=False)
 class AdamState:
-    """Weights, running means of the gradient and of its square, and steps made.
+    """State of AdamW: weights, running means of the gradient and its square, and steps.
 
     ``alive`` is False for a model whose loss or gradient was not finite: from that step on
-    its row does not change, so what is kept is the last good state.
+    its row does not change, so that it holds the last good state.
     """
 
     weights: Float[Tensor, "m p"]
@@ -34,7 +34,7 @@ class AdamState:
 
     @classmethod
     def fresh(cls, weights: Float[Tensor, "m p"]) -> "AdamState":
-        """The state before the first step."""
+        """Return the state before the first step."""
         count, device = len(weights), weights.device
         return cls(
             weights=weights.clone(),
@@ -45,7 +45,7 @@ class AdamState:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint holds."""
+        """Return what a checkpoint holds, by name."""
         return {
             "weights": self.weights,
             "mean": self.mean,
@@ -54,8 +54,8 @@ class AdamState:
         }
 
 
-def clipped(grad: Float[Tensor, "m p"], most: float) -> tuple[Tensor, Tensor]:
-    """Gradients of length at most ``most``, model by model, and their lengths before."""
+def clip_gradients(grad: Float[Tensor, "m p"], most: float) -> tuple[Tensor, Tensor]:
+    """Return gradients of length at most ``most``, per model, and their lengths before."""
     length = torch.linalg.vector_norm(grad, dim=1)
     return grad * (most / (length + 1e-6)).clamp(max=1)[:, None], length
 
@@ -67,7 +67,7 @@ def adamw_step_(
     learning_rate: Float[Tensor, " m"],
     weight_decay: Float[Tensor, " m"],
 ) -> None:
-    """One step of AdamW in place, as ``torch.optim.AdamW`` makes it, for living models.
+    """Make one step of AdamW in place, as ``torch.optim.AdamW`` does, for living models.
 
     Written out because a row must stand still once its model has failed, whatever the
     others do, without waiting for the device; no optimiser of torch can mask rows.
@@ -82,13 +82,13 @@ def adamw_step_(
     unbiased_root = square.sqrt() / (1 - BETAS[1] ** steps).sqrt()[:, None]
     moved = state.weights * (1 - rate * weight_decay[:, None])
     moved = moved - rate * unbiased_mean / (unbiased_root + EPSILON)
-    for kept, new in ((state.weights, moved), (state.mean, mean), (state.square, square)):
-        kept.copy_(torch.where(alive, new, kept))
+    for old, new in ((state.weights, moved), (state.mean, mean), (state.square, square)):
+        old.copy_(torch.where(alive, new, old))
     state.steps.copy_(torch.where(state.alive, steps, state.steps))
 
 
 def schedule(step: int, steps: int, warmup: int, final: float) -> float:
-    """Share of the learning rate at a step: a linear rise, then a cosine down to ``final``.
+    """Return the share of the rate at a step: a linear rise, then a cosine to ``final``.
 
     >>> [round(schedule(step, 8, 2, 0.0), 2) for step in range(8)]
     [0.5, 1.0, 1.0, 0.93, 0.75, 0.5, 0.25, 0.07]
@@ -99,8 +99,8 @@ def schedule(step: int, steps: int, warmup: int, final: float) -> float:
     return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * share))
 
 
-MODES = ("eager", "graph")
-_WARM_UP = 3
+_MODES = ("eager", "graph")
+_WARM_UP = 3  # plain steps before one is captured
 
 
 class Step:
@@ -109,8 +109,9 @@ class Step:
     Parameters
     ----------
     group : Group
+        The models that are trained.
     state : AdamState
-        Changed in place.
+        Their state, which is changed in place.
     mode : {"eager", "graph"}
         ``"graph"`` replays the step as a CUDA graph, which takes the time of launching some
         thousand small kernels away; it needs a GPU.
@@ -118,11 +119,11 @@ class Step:
     Attributes
     ----------
     loss, accuracy, length : Tensor of shape (m,)
-        Of the last step; ``length`` is that of the gradient before it was clipped.
+        Figures of the last step; ``length`` is that of the gradient before clipping.
     """
 
     def __init__(self, group: Group, state: AdamState, mode: str = "eager") -> None:
-        check_choice("mode", mode, MODES)
+        check_choice("mode", mode, _MODES)
         weights = state.weights
         if mode == "graph" and weights.device.type != "cuda":
             raise ValueError(f"mode={mode!r} needs a GPU, got device {weights.device}.")
@@ -141,7 +142,7 @@ class Step:
         self._episodes: Episode | None = None
 
     def __call__(self, step: int, episodes: Episode) -> None:
-        """Step number ``step``, counted from zero, on episodes ``(m, b, ...)``."""
+        """Make step number ``step``, counted from zero, on episodes ``(m, b, ...)``."""
         config = self.group.configs[0]
         warmup = round(config.warmup * config.steps)
         share = schedule(step, config.steps, warmup, config.final_rate)
@@ -162,7 +163,7 @@ class Step:
         loss, accuracy = self.group.losses(weights, episodes)
         (grad,) = torch.autograd.grad(loss.sum(), weights)
         with torch.no_grad():
-            grad, length = clipped(grad, self.group.configs[0].clip)
+            grad, length = clip_gradients(grad, self.group.configs[0].clip)
             finite = loss.isfinite() & length.isfinite()
             adamw_step_(self.state, grad, finite, self.rate, self.weight_decay)
             self.loss.copy_(loss)
@@ -173,7 +174,8 @@ class Step:
         """Record the step once; it reads its episodes from one place ever after."""
         copies = {name: t.clone() for name, t in episodes.tensors().items()}
         self._episodes = Episode.unchecked(**copies, n_classes=episodes.n_classes)
-        kept = [t.clone() for t in (*self.state.tensors().values(), self.state.alive)]
+        # The warm-up changes the state, which is put back afterwards.
+        saved = [t.clone() for t in (*self.state.tensors().values(), self.state.alive)]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # libraries set themselves up; that is not captured
@@ -181,7 +183,7 @@ class Step:
                 self._step(self._episodes)
         torch.cuda.current_stream().wait_stream(side)
         for tensor, before in zip(
-            (*self.state.tensors().values(), self.state.alive), kept, strict=True
+            (*self.state.tensors().values(), self.state.alive), saved, strict=True
         ):
             tensor.copy_(before)
         self._graph = torch.cuda.CUDAGraph()

@@ -5,17 +5,16 @@ from typing import Annotated
 import typer
 
 from icssl.app.cli import (
-    about,
     bench,
     classify,
     data,
     evaluate,
     reproduce,
+    tools,
     train,
 )
 
 app = typer.Typer(
-    help="In-context semi-supervised learning: many labels from few, in one forward pass.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -35,16 +34,24 @@ def _print_version(wanted: bool) -> bool:
 def main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and stop.",
+        ),
     ] = False,
 ) -> None:
-    """See ``icssl COMMAND --help`` for each command."""
+    """Label many points from few labels: in-context semi-supervised learning.
+
+    Each command has its own help: icssl COMMAND --help.
+    """
 
 
 for command in (
-    about.demo,
+    tools.demo,
     classify.classify,
-    about.explore,
+    tools.explore,
     data.sample,
     data.images,
     data.features,
@@ -53,8 +60,8 @@ for command in (
     evaluate.evaluate,
     reproduce.reproduce,
     reproduce.report,
-    about.export,
-    about.params,
+    tools.export,
+    tools.params,
 ):
     app.command()(command)
 app.add_typer(bench.bench, name="bench")

@@ -1,11 +1,11 @@
-"""What the commands share: options, messages, exit codes."""
+"""What the commands share: options, messages, exit codes and the progress display."""
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import rich.console
 import typer
@@ -13,20 +13,22 @@ from rich.text import Text
 
 from icssl._util.errors import DamagedFileError, printable
 
-_SILENCE = 20.0  # seconds between lines where there is no terminal
+_Item = TypeVar("_Item")
+
+_LOG_SECONDS = 20.0  # between lines of progress where there is no terminal
 
 
 class Console(rich.console.Console):
     """A console that shows text as it is: no markup, no emoji, no control characters.
 
-    What is printed names classes, columns and files of other people.
+    The text may name classes, columns and files that other people chose.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Make text of what is printed, and of every cell of a table."""
+        """Return text that rich can show, for a line or for a cell of a table."""
         return super().render_str(printable(text), **options)
 
 
@@ -36,26 +38,26 @@ def say(line: str, *, err: bool = False) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that cannot be written before the work is done; make nothing yet."""
+    """Raise ``ValueError`` for a file that could not be written; create nothing yet."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give the name of a file.")
     check_folder(path.parent)
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a folder that cannot be made or written to; make nothing yet."""
+    """Raise ``ValueError`` for a folder that could not be written; create nothing yet."""
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
             raise ValueError(f"{path} cannot be a folder: {part} is a link to nothing.")
-    there = next(p for p in (path, *path.parents) if p.exists())
-    if not there.is_dir():
-        raise ValueError(f"{path} cannot be a folder: {there} is a file.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"{path} cannot be written: no permission to write in {there}.")
+    existing = next(p for p in (path, *path.parents) if p.exists())
+    if not existing.is_dir():
+        raise ValueError(f"{path} cannot be a folder: {existing} is a file.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"{path} cannot be written: no permission to write in {existing}.")
 
 
 def number(text: str) -> str | int | float:
-    """``"10"`` is a count, ``"0.1"`` a number, anything else a name."""
+    """Return ``"10"`` as a whole number, ``"0.1"`` as a float, other text unchanged."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -65,22 +67,22 @@ def number(text: str) -> str | int | float:
 
 
 def names(text: str) -> list[str]:
-    """``"a, b"`` is a and b."""
+    """Return the names in a text that separates them by commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def counts(option: str, text: str) -> list[int]:
-    """``"1,2,5"`` as numbers, each once."""
+    """Return the whole numbers in a text such as ``"1,2,5"``, each of them once."""
     try:
-        found = [int(part) for part in names(text)]
+        numbers = [int(part) for part in names(text)]
     except ValueError:
-        found = []
-    if not found or min(found) < 1:
+        numbers = []
+    if not numbers or min(numbers) < 1:
         raise ValueError(
             f"{option} takes whole numbers, counts of at least 1 such as 1,2,5, got "
             f"{text!r}."
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(numbers))
 
 
 class Log:
@@ -92,17 +94,129 @@ class Log:
     def __call__(self, line: str) -> None:
         """Print the line, or not."""
         now = time.monotonic()
-        if not self._console.is_terminal and now - self._spoke > _SILENCE:
+        if not self._console.is_terminal and now - self._spoke > _LOG_SECONDS:
             self._spoke = now
             self._console.print(line)
 
 
+class ProgressDisplay:
+    """A line that says how far a command is; :func:`show_progress` makes one.
+
+    On a terminal it is a bar. Elsewhere, as in a log file, a line is printed now and then.
+    """
+
+    def __init__(self, console: Console, bar: Any) -> None:
+        self._console, self._bar = console, bar
+        self._task = bar.add_task("", total=None, count="", left="")
+        self._logged = time.monotonic()
+        self._start: tuple[int, float] | None = None
+
+    def __call__(
+        self,
+        done: int = 0,
+        total: int | None = None,
+        text: str = "",
+        *,
+        seconds_left: float | None = None,
+    ) -> None:
+        """Show that ``done`` of ``total`` are done.
+
+        Parameters
+        ----------
+        done, total : int
+            Without a total, only the text is shown.
+        text : str
+            What is being done, or how well it goes.
+        seconds_left : float, optional
+            Without it, the time left is computed from the pace since the first call.
+        """
+        count = "" if total is None else f"{done:,}/{total:,}"
+        if seconds_left is None:
+            seconds_left = self._seconds_left(done, total)
+        left = "" if seconds_left is None else f"{_duration(seconds_left)} left"
+        self._bar.update(
+            self._task,
+            completed=done,
+            total=total,
+            description=printable(text),
+            count=count,
+            left=left,
+        )
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._logged > _LOG_SECONDS:
+            self._logged = now
+            line = "  ".join(part for part in (count, left, text) if part)
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _seconds_left(self, done: int, total: int | None) -> float | None:
+        if total is None:
+            return None
+        # A resumed run begins with some steps done, which took no time now.
+        if self._start is None or done < self._start[0]:
+            self._start = done, time.monotonic()
+        first, began = self._start
+        if done == first:
+            return None
+        return (time.monotonic() - began) / (done - first) * (total - done)
+
+
+def _duration(seconds: float) -> str:
+    """Return a number of seconds in the unit that a person would choose."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def show_progress(
+    console: Console, *, interrupted: str | None = None
+) -> Iterator[ProgressDisplay]:
+    """Show the progress of the block: the one display of all commands.
+
+    The bar is gone when the block ends, so that no error stands below a bar.
+
+    Parameters
+    ----------
+    console : Console
+        Where progress is shown.
+    interrupted : str, optional
+        Printed after Ctrl-C, before the command ends with exit code 130. Without it,
+        ``KeyboardInterrupt`` is raised as usual.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.fields[count]}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[left]}", markup=False),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        try:
+            yield ProgressDisplay(console, bar)
+        except KeyboardInterrupt:
+            if interrupted is None:
+                raise
+            bar.stop()
+            console.print(interrupted, highlight=False, soft_wrap=True)
+            raise typer.Exit(130) from None
+
+
+def track(items: Sequence[_Item], text: str) -> Iterator[_Item]:
+    """Yield the items and show on standard error how many of them are done."""
+    with show_progress(Console(stderr=True)) as show:
+        for position, item in enumerate(items):
+            show(position, len(items), text)
+            yield item
+
+
 @contextmanager
 def user_errors() -> Iterator[Callable[[], None]]:
-    """What a person can mend is a message and exit code 2, not a traceback.
+    """Turn errors that the user can correct into a message with exit code 2.
 
-    Gives a function to call when all that a person gave was read and checked: an error
-    after that is one of ours, and shows where it is, unless it is of :func:`file_errors`.
+    Yields a function to call when everything that the user gave was read and checked. An
+    error after that is one of ours and keeps its traceback, unless :func:`file_errors`
+    knows it.
     """
     checked = False
 
@@ -121,7 +235,7 @@ def user_errors() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def file_errors(begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Say in words what stops work that has begun: a full disk, or a damaged file."""
+    """Turn what stops work that has begun (a full disk, a damaged file) into a message."""
     try:
         yield
     except (OSError, DamagedFileError) as error:
@@ -132,25 +246,29 @@ def file_errors(begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
 
 
 def _message(error: Exception) -> str:
-    """An error of the system by the file and the reason, without its number."""
+    """Return the message; for an error of the system, the file and reason, no number."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return printable(f"{error.filename}: {error.strerror.lower()}.")
     return printable(error)
 
 
 Engine = Annotated[
-    str, typer.Option(help="local: this process. ray: the workers of a Ray cluster.")
+    str,
+    typer.Option(help="Where to compute: local (this process) or ray (a Ray cluster)."),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
-        help="Of a running Ray cluster that this machine is part of: HOST:PORT, or auto.",
-        show_default="start one on this machine",
+        help="With --engine ray: the address (HOST:PORT) of a running Ray cluster that "
+        "this machine belongs to, or auto to find it.",
+        show_default="start a cluster on this machine",
     ),
 ]
 GPUsPerTask = Annotated[
     float | None,
     typer.Option(
-        min=0, help="That a task holds on a Ray cluster: with 0.25, four share a GPU."
+        min=0,
+        help="With --engine ray: the share of a GPU that each task reserves. With 0.25, "
+        "four tasks share one GPU.",
     ),
 ]

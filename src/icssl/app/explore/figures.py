@@ -1,7 +1,7 @@
 """Figures of the page, as plain values that plotly draws.
 
-Colours are told apart by the colour-blind, and every class has a symbol too. What is not
-inside a scene has no colour of its own: the style sheet gives it that of the theme.
+Colour-blind people can tell the colours apart, and every class has a symbol too. Only what
+is inside a 3-D scene has its own colour: the style sheet colours the rest by the theme.
 """
 
 import html
@@ -13,23 +13,24 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from icssl._util.errors import printable
-from icssl.app.explore.inside import Layer, Opened
-from icssl.app.explore.play import Answer, Reason
+from icssl.app.explore.clouds import Answer, Reason
+from icssl.app.explore.layers import Layer, LayerTrace
 from icssl.app.explore.state import RIVALS
 from icssl.bench.plots import COLOURS
 
 Figure = dict[str, Any]
 
 _SYMBOLS = ("circle", "square", "diamond", "cross", "x")
-# Without black, which a dark page swallows; five symbols and seven colours make 35 pairs.
+# Without black, invisible on a dark page; five symbols and seven colours make 35 pairs.
 _COLOURS = COLOURS[:7]
 _UNKNOWN = "#8a8a8a"
-_SCALE = "Cividis"  # even for the colour-blind, from dark to bright
-_GREY = "#808080"  # of what lies in a scene: readable on white and on black
+_COLOUR_MAP = "Cividis"  # from dark to bright, for the colour-blind too
+_GREY = "#808080"  # inside a scene: readable on white and on black
 _LINE = {"width": 1, "color": _GREY}
-_NAME = 40  # characters of a class's name
-_MOST_SVG = 1_000  # points; more are drawn by the graphics card
+_LONGEST_NAME = 40  # characters of a class's name
+_MOST_SVG = 1_000  # points; more are drawn with WebGL
 
+# The figure that is shown where there is nothing to draw.
 EMPTY: Figure = {
     "data": [],
     "layout": {
@@ -39,21 +40,20 @@ EMPTY: Figure = {
         "plot_bgcolor": "rgba(0,0,0,0)",
     },
 }
-"""Where there is nothing to draw."""
 
 
 def colour_of(code: int) -> str:
-    """Of a class."""
+    """Return the colour of a class."""
     return _UNKNOWN if code < 0 else _COLOURS[code % len(_COLOURS)]
 
 
 def symbol_of(code: int) -> str:
-    """Of a class: with its colour, different for 35 classes."""
+    """Return the symbol of a class; with the colour, it tells 35 classes apart."""
     return "circle" if code < 0 else _SYMBOLS[code % len(_SYMBOLS)]
 
 
 def class_name(code: int, names: Sequence[str] = ()) -> str:
-    """The name that a source has for a class, else a letter, then letter and number.
+    """Return the source's name for a class, else a letter, then letter and number.
 
     Examples
     --------
@@ -68,46 +68,48 @@ def class_name(code: int, names: Sequence[str] = ()) -> str:
     return f"{letter}{again + 1}" if again else letter
 
 
-def literal_name(code: int, names: Sequence[str] = ()) -> str:
-    """The name of a class in which plotly finds no tags, entities or templates.
+def _literal_name(code: int, names: Sequence[str] = ()) -> str:
+    """Return the name of a class so that plotly finds no tags, entities or templates.
 
     Examples
     --------
-    >>> literal_name(0, ["<b>%{x}"])
+    >>> _literal_name(0, ["<b>%{x}"])
     '&lt;b&gt;&#37;{x}'
     """
-    text = html.escape(printable(class_name(code, names), _NAME), quote=False)
+    text = html.escape(printable(class_name(code, names), _LONGEST_NAME), quote=False)
     return text.replace("%{", "&#37;{")
 
 
 def cloud_figure(
     points: Float[ndarray, "n axes"],
     codes: Int[ndarray, " n"],
-    given: Int[ndarray, " n"],
+    labels: Int[ndarray, " n"],
     names: Sequence[str] = (),
     *,
     selected: int | None = None,
     revision: str = "",
 ) -> Figure:
-    """Points coloured by class; labelled ones are large, with the name of their class."""
-    shown = np.where(given >= 0, given, codes)
+    """Draw points by class; labelled ones are large, with the name of their class."""
+    shown = np.where(labels >= 0, labels, codes)
     traces = [
         _points(
             points,
-            np.flatnonzero((shown == code) & (given < 0)),
-            name=literal_name(int(code), names),
+            np.flatnonzero((shown == code) & (labels < 0)),
+            name=_literal_name(int(code), names),
             marker={"size": 7, "color": colour_of(int(code)), "line": _LINE},
             symbol=symbol_of(int(code)),
         )
-        for code in np.unique(shown[given < 0])
+        for code in np.unique(shown[labels < 0])
     ]
-    return _finished(points, [*traces, *_stars(points, given, names)], selected, revision)
+    return _figure(
+        points, [*traces, *_label_traces(points, labels, names)], selected, revision
+    )
 
 
 def value_figure(
     points: Float[ndarray, "n axes"],
     values: Float[ndarray, " n"],
-    given: Int[ndarray, " n"],
+    labels: Int[ndarray, " n"],
     names: Sequence[str] = (),
     *,
     title: str,
@@ -115,29 +117,33 @@ def value_figure(
     selected: int | None = None,
     revision: str = "",
 ) -> Figure:
-    """Points coloured by a number from 0 to ``top``, with its scale beside them."""
+    """Draw points coloured by a number from 0 to ``top``, with a colour bar."""
     marker = {
         "size": 7,
         "color": _short(values),
-        "colorscale": _SCALE,
+        "colorscale": _COLOUR_MAP,
         "cmin": 0,
         "cmax": float(values.max()) if top is None else top,
         "colorbar": {"title": {"text": title}, "thickness": 12, "len": 0.8},
         "line": _LINE,
     }
     trace = _points(points, np.arange(len(points)), title, marker, "circle")
-    words = [f"point {i}: {title} {value:.3g}" for i, value in enumerate(values)]
-    trace["hovertext"] = words
+    texts = [f"point {i}: {title} {value:.3g}" for i, value in enumerate(values)]
+    trace["hovertext"] = texts
     trace["showlegend"] = False
-    return _finished(points, [trace, *_stars(points, given, names)], selected, revision)
+    return _figure(
+        points, [trace, *_label_traces(points, labels, names)], selected, revision
+    )
 
 
-def _stars(points: ndarray, given: ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Labelled points: large, outlined, and named, so that colour is not all."""
+def _label_traces(
+    points: ndarray, labels: ndarray, names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Draw labelled points large, outlined and named: not only by colour."""
     traces = []
-    for code in np.unique(given[given >= 0]):
-        name = literal_name(int(code), names)
-        rows = np.flatnonzero(given == code)
+    for code in np.unique(labels[labels >= 0]):
+        name = _literal_name(int(code), names)
+        rows = np.flatnonzero(labels == code)
         marker = {"size": 14, "color": colour_of(int(code))}
         marker["line"] = {"width": 2, "color": _GREY}
         trace = _points(points, rows, f"{name}, labelled", marker, symbol_of(int(code)))
@@ -146,11 +152,14 @@ def _stars(points: ndarray, given: ndarray, names: Sequence[str]) -> list[dict[s
 
 
 def _with_words(trace: dict[str, Any], words: str) -> dict[str, Any]:
-    """The same with words above its points; no template, which could hold another."""
+    """Return the trace with words above its points.
+
+    They are plain texts: words in a template could contain a template themselves.
+    """
     trace = {**trace, "showlegend": False}
-    if len(trace["customdata"]) > _MOST_SVG:  # words would lie on each other
+    if len(trace["customdata"]) > _MOST_SVG:  # words would overlap
         return trace
-    if trace["type"] == "scattergl":  # it would draw tags and entities as they are
+    if trace["type"] == "scattergl":  # it shows tags and entities as they are
         trace["type"] = "scatter"
     bold = [f"<b>{words}</b>"] * len(trace["customdata"])
     return {**trace, "mode": "markers+text", "text": bold, "textposition": "top center"}
@@ -159,10 +168,10 @@ def _with_words(trace: dict[str, Any], words: str) -> dict[str, Any]:
 def _points(
     points: ndarray, rows: ndarray, name: str, marker: dict[str, Any], symbol: str
 ) -> dict[str, Any]:
-    """A trace of some points; a click says which by ``customdata``."""
+    """Return a trace of some points; a click tells the point by ``customdata``."""
     solid = points.shape[1] == 3
     kind = "scatter" if len(points) <= _MOST_SVG else "scattergl"
-    size = marker["size"] * (0.5 if solid else 1)  # a scene's are larger
+    size = marker["size"] * (0.5 if solid else 1)  # points in a scene look larger
     trace = {
         "type": "scatter3d" if solid else kind,
         "mode": "markers",
@@ -172,13 +181,14 @@ def _points(
         "hoverinfo": "text",
         "marker": {**marker, "size": size, "symbol": symbol},
     }
-    drawn = points if points.shape[1] > 1 else np.column_stack([points, 0 * points])
-    for axis, values in zip("xyz", drawn[rows].T, strict=False):
+    if points.shape[1] == 1:
+        points = np.column_stack([points, 0 * points])
+    for axis, values in zip("xyz", points[rows].T, strict=False):
         trace[axis] = _short(values)
     return trace
 
 
-def _finished(
+def _figure(
     points: ndarray, traces: list[dict[str, Any]], selected: int | None, revision: str
 ) -> Figure:
     if selected is not None and selected < len(points):
@@ -199,7 +209,7 @@ def _finished(
 
 
 def _scene(points: Float[ndarray, "n 3"]) -> dict[str, Any]:
-    """Axes of equal scale that end where the points do."""
+    """Return axes of equal scale that end where the points do."""
     low, high = points.min(axis=0), points.max(axis=0)
     margin = 0.05 * float((high - low).max()) or 1.0
     scene: dict[str, Any] = {}
@@ -217,12 +227,12 @@ def _scene(points: Float[ndarray, "n 3"]) -> dict[str, Any]:
     return {**scene, "aspectmode": "data", "camera": {"eye": {"x": 1, "y": -1, "z": 0.8}}}
 
 
-def angle_figure(opened: dict[str, Opened], number: int | None) -> Figure:
-    """Angles to eigenvectors against layers, of both sets of weights."""
+def angle_figure(traced: dict[str, LayerTrace], number: int | None) -> Figure:
+    """Draw angles to eigenvectors against layers, for both sets of weights."""
     traces = []
-    for i, (weights, found) in enumerate(opened.items()):
-        layers = [layer.number for layer in found.eigenmap_layers]
-        kinds = {"true graph": found.to_truth, "own operator": found.to_operator}
+    for i, (weights, trace) in enumerate(traced.items()):
+        layers = [layer.number for layer in trace.eigenmap_layers]
+        kinds = {"true graph": trace.to_truth, "own operator": trace.to_operator}
         for kind, angles in kinds.items():
             dash = "solid" if kind == "true graph" else "dot"
             traces.append(
@@ -237,7 +247,7 @@ def angle_figure(opened: dict[str, Opened], number: int | None) -> Figure:
                 }
             )
     layout = _layout("angles")
-    layout["xaxis"] = {**_axis("layer of stage 2, loops counted"), "type": "log"}
+    layout["xaxis"] = {**_axis("layer of stage 2, counting each loop"), "type": "log"}
     layout["yaxis"] = {**_axis("largest angle (rad)"), "range": [0, 1.62]}
     layout["legend"] = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
     layout["xaxis"] |= {"showticklabels": True, "dtick": 1}
@@ -259,27 +269,27 @@ def angle_figure(opened: dict[str, Opened], number: int | None) -> Figure:
 
 
 def feature_points(layer: Layer) -> Float[ndarray, "n 2"]:
-    """The two features of a layer that vary most."""
+    """Return the two features of a layer that vary most."""
     spread = layer.value.std(axis=0)
-    chosen = np.sort(np.argsort(-spread, kind="stable")[:2])
-    return layer.value[:, chosen]
+    widest = np.sort(np.argsort(-spread, kind="stable")[:2])
+    return layer.value[:, widest]
 
 
-def reason_figure(reason: Reason, given: ndarray, names: Sequence[str] = ()) -> Figure:
-    """What each labelled point adds to a logit, the most at the top, and the base."""
+def reason_figure(reason: Reason, labels: ndarray, names: Sequence[str] = ()) -> Figure:
+    """Draw what each labelled point adds to a logit, the most at the top, and the base."""
     order = np.argsort(np.abs(reason.parts))[-20:]
     rows = [reason.labelled[i] for i in order]
     values = [reason.parts[i] for i in order]
-    labels = [
-        f"point {row} ({literal_name(int(given[row]), names)}) {value:+.3f}"
+    texts = [
+        f"point {row} ({_literal_name(int(labels[row]), names)}) {value:+.3f}"
         for row, value in zip(rows, values, strict=True)
     ]
-    colours = [colour_of(int(given[row])) for row in rows]
+    colours = [colour_of(int(labels[row])) for row in rows]
     trace = {
         "type": "bar",
         "orientation": "h",
         "x": _short(np.array([reason.base, *values])),
-        "y": [f"base {reason.base:+.3f}", *labels],
+        "y": [f"base {reason.base:+.3f}", *texts],
         "customdata": [-1, *rows],
         "hoverinfo": "y",
         "marker": {"color": [_UNKNOWN, *colours], "line": _LINE},
@@ -296,32 +306,33 @@ def reason_figure(reason: Reason, given: ndarray, names: Sequence[str] = ()) -> 
 def reason_cloud(
     points: Float[ndarray, "n axes"],
     reason: Reason,
-    given: Int[ndarray, " n"],
+    labels: Int[ndarray, " n"],
     *,
     selected: int,
     revision: str,
 ) -> Figure:
-    """Labelled points as large as what they add to the logit of the selected one."""
-    rest = np.flatnonzero(given < 0)
+    """Draw labelled points as large as what they add to the selected point's logit."""
+    unlabelled = np.flatnonzero(labels < 0)
     faint = {"size": 5, "color": _UNKNOWN, "opacity": 0.5}
-    traces = [{**_points(points, rest, "no label", faint, "circle"), "showlegend": False}]
+    others = _points(points, unlabelled, "no label", faint, "circle")
+    traces = [{**others, "showlegend": False}]
     largest = max(map(abs, reason.parts)) or 1.0
     for row, part in zip(reason.labelled, reason.parts, strict=True):
-        code = int(given[row])
+        code = int(labels[row])
         marker = {"size": 8 + 20 * abs(part) / largest, "color": colour_of(code)}
         marker["line"] = {"width": 2, "color": _GREY}
         trace = _points(points, np.array([row]), "labelled", marker, symbol_of(code))
         traces.append(_with_words(trace, f"{part:+.2f}"))
-    return _finished(points, traces, selected, revision)
+    return _figure(points, traces, selected, revision)
 
 
-def rival_codes(found: Answer, rival: str, truth: ndarray) -> Int[ndarray, " n"]:
-    """What the method beside predicts, or the truth itself."""
-    return found.rivals.get(rival, truth)
+def rival_codes(answer: Answer, rival: str, truth: ndarray) -> Int[ndarray, " n"]:
+    """Return what another method predicts, or the truth."""
+    return answer.rivals.get(rival, truth)
 
 
 def rival_title(rival: str) -> str:
-    """Its name, as a title."""
+    """Return the name of another method, as a title."""
     name = RIVALS[rival]
     return name[0].upper() + name[1:]
 
@@ -356,5 +367,5 @@ def _axis(title: str = "") -> dict[str, Any]:
 
 
 def _short(values: ndarray) -> list[float]:
-    """Few digits: what is sent to the page decides how fast it answers."""
+    """Return numbers with few digits: less to send makes the page faster."""
     return [float(f"{value:.4g}") for value in np.asarray(values, dtype=float)]

@@ -1,4 +1,4 @@
-"""What a request must be, whom it is from, and what the browser may do with the page."""
+"""Security of the page: checked requests, one identity per browser, response headers."""
 
 import re
 import secrets
@@ -15,27 +15,27 @@ _CALLBACKS = "/_dash-update-component"
 
 
 def guard(app: Dash) -> None:
-    """Refuse requests that no page of ours sends, and tell browsers apart."""
+    """Refuse requests that our page does not send, and give every browser an identity."""
     server = app.server
-    server.before_request(_know_client)
+    server.before_request(_identify_client)
     server.before_request(lambda: _check_callback(app.callback_map))
     server.after_request(_with_headers(app))
     server.register_error_handler(DependencyException, lambda error: NotFound())
 
 
 def client() -> str:
-    """The browser that asks, by a number that nobody else can guess."""
+    """Return the identity of the browser that asks, which nobody else can guess."""
     return str(g.client)
 
 
-def _know_client() -> None:
-    given = request.cookies.get(_COOKIE, "")
-    g.new_client = not re.fullmatch(r"[\w-]{43}", given, re.ASCII)
-    g.client = secrets.token_urlsafe(32) if g.new_client else given
+def _identify_client() -> None:
+    cookie = request.cookies.get(_COOKIE, "")
+    g.new_client = not re.fullmatch(r"[\w-]{43}", cookie, re.ASCII)
+    g.client = secrets.token_urlsafe(32) if g.new_client else cookie
 
 
 def _with_headers(app: Dash) -> Callable[[Response], Response]:
-    """What is done to every answer: headers, and a cookie for a new browser."""
+    """Return a function that adds headers to a response, and a cookie for a new client."""
     headers = {
         "Content-Security-Policy": _policy(app),
         "X-Frame-Options": "DENY",
@@ -47,7 +47,7 @@ def _with_headers(app: Dash) -> Callable[[Response], Response]:
     def add(response: Response) -> Response:
         response.headers.update(headers)
         if g.get("new_client"):
-            # Lax: a link from elsewhere opens the page with the tables that are on it.
+            # Lax: after a link from elsewhere, the page still has its tables.
             response.set_cookie(_COOKIE, g.client, httponly=True, samesite="Lax")
         return response
 
@@ -55,7 +55,7 @@ def _with_headers(app: Dash) -> Callable[[Response], Response]:
 
 
 def _policy(app: Dash) -> str:
-    """Nothing but this page's own files, and no frame around it."""
+    """Return the policy: only files of this page, and no frame around it."""
     scripts = " ".join(app.csp_hashes())
     rules = {
         "default-src": "'none'",
@@ -72,7 +72,7 @@ def _policy(app: Dash) -> str:
 
 
 def _check_callback(callbacks: Mapping[str, Any]) -> None:
-    """Refuse a call that is not of one of the page's callbacks, with all its parts."""
+    """Refuse a call that is not one of the page's callbacks, with all its parts."""
     if request.path != _CALLBACKS or request.method != "POST":
         return
     try:
@@ -85,12 +85,12 @@ def _check_callback(callbacks: Mapping[str, Any]) -> None:
     if callback is None:
         raise BadRequest("The page has no such callback.")
     several = isinstance(callback["output"], (list, tuple))
-    outputs = [_place(each) for each in callback["output"]] if several else None
-    given = body.get("outputs")
-    _check_places(given if several else [given], outputs or [_place(callback["output"])])
-    inputs = [(each["id"], each["property"]) for each in callback["inputs"]]
+    outputs = callback["output"] if several else [callback["output"]]
+    sent = body.get("outputs") if several else [body.get("outputs")]
+    _check_places(sent, [_place(output) for output in outputs])
+    inputs = [(part["id"], part["property"]) for part in callback["inputs"]]
     _check_places(body.get("inputs"), inputs)
-    states = [(each["id"], each["property"]) for each in callback["state"]]
+    states = [(part["id"], part["property"]) for part in callback["state"]]
     _check_places(body.get("state", []), states)
     names = {f"{name}.{kind}" for name, kind in inputs}
     changed = body.get("changedPropIds", [])
@@ -104,13 +104,13 @@ def _place(output: Any) -> tuple[str, str]:
     return output.component_id, output.component_property
 
 
-def _check_places(given: Any, wanted: Sequence[tuple[str, str]]) -> None:
-    """The parts of the page that were sent are those of the callback, in order."""
-    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+def _check_places(sent: Any, wanted: Sequence[tuple[str, str]]) -> None:
+    """Check that the parts of the page that were sent are the callback's, in order."""
+    if not isinstance(sent, list) or not all(isinstance(part, dict) for part in sent):
         raise BadRequest("The parts of a call are a list.")
-    # A property that several callbacks set has a mark behind its name.
-    found = [
-        (each.get("id"), str(each.get("property")).partition("@")[0]) for each in given
+    # Dash adds "@..." to the name of a property that several callbacks set.
+    places = [
+        (part.get("id"), str(part.get("property")).partition("@")[0]) for part in sent
     ]
-    if found != list(wanted):
+    if places != list(wanted):
         raise BadRequest("The parts of the call are not those of the callback.")

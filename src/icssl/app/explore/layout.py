@@ -1,11 +1,11 @@
-"""What stands where on the page."""
+"""The layout of the page."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from dash import dcc, html
 
-from icssl.app.explore.sources import SOURCES
+from icssl.app.explore.clouds import SOURCES
 from icssl.app.explore.state import (
     COLOURINGS,
     FEWEST_POINTS,
@@ -17,13 +17,13 @@ from icssl.app.explore.state import (
     WEIGHTS,
     State,
 )
-from icssl.app.explore.tables import MOST_BYTES, MOST_ROWS
+from icssl.app.explore.uploads import MOST_BYTES, MOST_ROWS
 
 _GRAPH: Any = {"displayModeBar": False, "scrollZoom": False}
 
 
 def page() -> html.Div:
-    """The whole page; what changes on it is filled in by callbacks."""
+    """Return the whole page; callbacks fill in what changes."""
     start = State()
     return html.Div(
         id="page",
@@ -51,7 +51,7 @@ def page() -> html.Div:
             ),
             html.Footer(
                 "Everything runs on this machine; nothing is sent elsewhere. The address "
-                "of this page holds all settings: copy it to keep or share them."
+                "of this page contains all settings: copy it to keep or share them."
             ),
         ],
     )
@@ -60,7 +60,7 @@ def page() -> html.Div:
 def table(
     header: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = ""
 ) -> html.Div:
-    """A table that scrolls sideways where the window is narrow."""
+    """Return a table that scrolls sideways where the window is narrow."""
     head = html.Tr([html.Th(cell, scope="col") for cell in header])
     body = [html.Tr([html.Td(cell) for cell in row]) for row in rows]
     parts = [html.Caption(caption)] if caption else []
@@ -94,8 +94,8 @@ def _cloud_controls(start: State) -> list[Any]:
 def _play(start: State) -> list[Any]:
     return [
         html.P(
-            "Click a point to label it; click it again to take the label away. Or choose "
-            "its number above, and press the button."
+            "Click a point to label it; click it again to remove the label. Or choose its "
+            "number above and press the button."
         ),
         html.Div(
             className="controls",
@@ -106,13 +106,13 @@ def _play(start: State) -> list[Any]:
                         _button("label", "Label the selected point"),
                         _button("suggest", "Select the point worth labelling next"),
                         _button("new_class", "New class"),
-                        _button("start", "One label a class"),
+                        _button("start", "One label per class"),
                         _button("clear", "Clear labels"),
                     ],
                     className="buttons",
                 ),
                 _radio("colouring", COLOURINGS, start.colouring, "Colours show", "inline"),
-                _radio("rival", RIVALS, start.rival, "Beside it", "inline"),
+                _radio("rival", RIVALS, start.rival, "Compare with", "inline"),
             ],
         ),
         html.Div(id="play-note", className="note", **_live("polite")),
@@ -135,9 +135,9 @@ def _play(start: State) -> list[Any]:
 def _inside(start: State) -> list[Any]:
     return [
         html.P(
-            "The paper's three stages, layer by layer, on the points and labels of Play: "
-            "walks (who attends to whom), the eigenmap, and descent on the labels. Click "
-            "a point to see the model from there."
+            "See the paper's three stages, layer by layer, on the points and labels of "
+            "Play: walks (which point attends to which), the eigenmap, and descent on the "
+            "labels. Click a point to see the model from its position."
         ),
         html.Div(
             className="controls",
@@ -180,14 +180,14 @@ def _inside(start: State) -> list[Any]:
 def _why() -> list[Any]:
     return [
         html.P(
-            "The classifier's logit of a point is a sum over the labelled points: what "
+            "The classifier's logit of a point is a sum over the labelled points, so what "
             "each of them adds is known exactly. Click a point, or choose its number above."
         ),
         html.Div(id="why-note", className="note", **_live("polite")),
         html.Div(
             className="two",
             children=[
-                _graph("why_cloud", "Labelled points by the size of what they add"),
+                _graph("why_cloud", "Labelled points, as large as what they add"),
                 html.Div(
                     [
                         html.H2(id="why-title"),
@@ -205,14 +205,15 @@ def _data() -> list[Any]:
         dcc.Upload(
             id="upload",
             className="drop",
-            max_size=MOST_BYTES,  # or the browser reads it whole, and some break down
+            max_size=MOST_BYTES,  # otherwise the browser reads all of it, and some crash
             children=html.Button(
                 "Drop a CSV or Parquet file here, or press to choose one", className="wide"
             ),
         ),
         html.P(
-            f"Up to {MOST_BYTES // 2**20} MB and {MOST_ROWS:,} rows; rows without a label "
-            "have an empty cell in the column of labels. The file stays on this machine.",
+            f"The file can have up to {MOST_BYTES // 2**20} MB and {MOST_ROWS:,} rows. "
+            "Rows without a label have an empty cell in the column of labels. The file "
+            "stays on this machine.",
             className="small",
         ),
         html.Div(
@@ -233,8 +234,8 @@ def _data() -> list[Any]:
                 html.Datalist(id="known-labels"),
                 html.Div(
                     [
-                        _button("mark", "Give it and run again"),
-                        _button("unmark", "Take given labels back"),
+                        _button("mark", "Label the row and run again"),
+                        _button("unmark", "Remove labels given here"),
                         _button("download", "Download the labelled file"),
                     ],
                     className="buttons",
@@ -249,7 +250,7 @@ def _data() -> list[Any]:
 
 
 def _live(how: str) -> dict[str, Any]:
-    """Read aloud when it changes."""
+    """Return attributes that let a screen reader read an element when it changes."""
     return {"aria-live": how, "role": "status" if how == "polite" else "alert"}
 
 
@@ -270,7 +271,7 @@ def _field(text: str, control: Any, name: str) -> html.Div:
 def _radio(
     name: str, options: dict[str, str], value: str | int, title: str, look: str
 ) -> html.Fieldset:
-    """Native radio buttons: arrow keys move among them."""
+    """Return native radio buttons, which arrow keys can select."""
     choices = [{"label": text, "value": key} for key, text in options.items()]
     return html.Fieldset(
         [html.Legend(title), dcc.RadioItems(id=name, options=choices, value=value)],
@@ -279,7 +280,7 @@ def _radio(
 
 
 def _plot(name: str, about: str) -> html.Div:
-    """A plot, with words for those who cannot see it; the note above it has its numbers."""
+    """Return a plot with a description for screen readers; a note has its numbers."""
     graph = dcc.Graph(id=name, config=_GRAPH, responsive=True, style={"height": "100%"})
     spoken: dict[str, Any] = {"role": "group", "aria-label": about}
     return html.Div(graph, className="figure", **spoken)

@@ -1,4 +1,4 @@
-"""``State``: all that a person has set on the page, and its address."""
+"""``State``: all that a person has set on the page, its address, and what events change."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,14 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from icssl._util.errors import check_choice
-from icssl.app.explore.sources import SOURCES, draw_cloud, one_label_a_class
+from icssl.app.explore.clouds import (
+    SOURCES,
+    Cloud,
+    draw_cloud,
+    existing_labels,
+    one_label_per_class,
+    predict_cloud,
+)
 
 TABS = {"play": "Play", "inside": "Look inside", "why": "Why", "data": "My data"}
 THEMES = {"auto": "as the system", "light": "light", "dark": "dark"}
@@ -26,7 +33,7 @@ MOST_NOISE, MOST_CLASSES = 0.5, 35
 
 @dataclass(frozen=True)
 class State:
-    """What is set on the page.
+    """The settings of the page.
 
     Parameters
     ----------
@@ -34,27 +41,27 @@ class State:
         Keys of :data:`TABS`, :data:`THEMES`, :data:`COLOURINGS`, :data:`RIVALS` and
         :data:`WEIGHTS`.
     source : str
-        Of :data:`icssl.app.explore.sources.SOURCES`.
+        A key of :data:`icssl.app.explore.clouds.SOURCES`.
     n, seed : int
-        Points that are drawn, and which.
+        Number of points that are drawn, and the random seed.
     noise : float
-        Standard deviation added to every coordinate, as a share of the cloud's size.
+        Standard deviation of the noise, as a share of the spread of each coordinate.
     labels : tuple of pairs
-        Points with a label, and the class of each.
+        Number of every labelled point, and the class of its label.
     brush : int
         The class that a click gives, or :data:`TRUE_CLASS`.
     classes : int
-        Classes that can be given.
+        Number of classes that can be given.
     point : int
-        The selected one.
+        Number of the selected point.
     layer : int
-        Where the slider stands on "Look inside".
+        Position of the slider on "Look inside".
     table, target : str
         Fingerprint of an uploaded table, and its column of labels.
     row : int
         The selected row of the table.
     marks : tuple of pairs
-        Rows of it that were labelled on the page, and their labels.
+        Rows of the table that were labelled on the page, and their labels.
     """
 
     tab: str = "play"
@@ -63,7 +70,7 @@ class State:
     n: int = 200
     noise: float = 0.1
     seed: int = 0
-    # What with_one_label_a_class gives for the cloud above; it is not computed here, or
+    # What with_one_label_per_class gives for the cloud above. It is not computed here, or
     # every import would draw a cloud.
     labels: tuple[tuple[int, int], ...] = ((150, 1), (173, 0))
     brush: int = TRUE_CLASS
@@ -95,28 +102,28 @@ class State:
         _check_once("row", [row for row, _ in self.marks])
 
     def with_label(self, point: int, code: int) -> "State":
-        """A point labelled; the label it has already is taken away again."""
-        given = dict(self.labels)
-        if given.get(point) == code:
-            del given[point]
+        """Return the state with a point labelled, or unlabelled if it has that label."""
+        labels = dict(self.labels)
+        if labels.get(point) == code:
+            del labels[point]
         else:
-            given[point] = code
+            labels[point] = code
         classes = max(self.classes, code + 1)
-        return replace(self, labels=tuple(sorted(given.items())), classes=classes)
+        return replace(self, labels=tuple(sorted(labels.items())), classes=classes)
 
     def with_mark(self, row: int, label: str) -> "State":
-        """A row of the uploaded table labelled; an empty label takes it away again."""
-        given = {**dict(self.marks), row: label}
-        kept = sorted((row, label) for row, label in given.items() if label)
-        return replace(self, marks=tuple(kept))
+        """Return the state with a row of the table labelled; an empty label removes it."""
+        marks = {**dict(self.marks), row: label}
+        non_empty = sorted((row, label) for row, label in marks.items() if label)
+        return replace(self, marks=tuple(non_empty))
 
     def as_values(self) -> dict[str, Any]:
-        """Plain values, as the page keeps them."""
+        """Return the state as plain values, as the page keeps it."""
         return asdict(self)
 
     @classmethod
     def from_values(cls, values: Any) -> "State":
-        """What :meth:`as_values` gave, after JSON; anything else is a ``ValueError``."""
+        """Return the state of :meth:`as_values` after JSON; else raise ``ValueError``."""
         if values is not None and not isinstance(values, Mapping):
             raise ValueError(f"a state has names and values, got {values!r}.")
         values = dict(values or {})
@@ -150,7 +157,7 @@ _RANGES = {
 
 
 def to_link(state: State) -> str:
-    """The part of the address after the page: what differs from the page's start.
+    """Return the query of the address: what differs from the page at its start.
 
     Examples
     --------
@@ -160,28 +167,28 @@ def to_link(state: State) -> str:
     start, pairs = State(), []
     for field in fields(State):
         value = getattr(state, field.name)
-        needed = field.name == "labels" and cloud_settings(state) != cloud_settings(start)
+        needed = field.name == "labels" and _cloud_settings(state) != _cloud_settings(start)
         if needed or value != getattr(start, field.name):
-            pairs.append((field.name, _written(value)))
+            pairs.append((field.name, _link_text(value)))
     return f"?{urlencode(pairs, safe=':,')}" if pairs else ""
 
 
 def from_link(search: str | None) -> tuple[State, str]:
-    """The state of an address, and what was wrong with it, if anything.
+    """Return the state of an address, and what was wrong with it, if anything.
 
     A part that cannot be read is left out, so that an old or mistyped link still opens. A
-    link that says nothing of labels has one a class.
+    link without labels gets one label per class.
 
     Examples
     --------
     >>> from_link("?source=torus&labels=4:0,7:1")[0].labels
     ((4, 0), (7, 1))
     >>> from_link("?n=many")[1]
-    'This link was not all understood: n=many.'
+    'Parts of this link were not understood: n=many.'
     """
-    given = dict(parse_qsl((search or "").lstrip("?"), keep_blank_values=True))
+    texts = dict(parse_qsl((search or "").lstrip("?"), keep_blank_values=True))
     values, wrong = {}, []
-    for name, text in given.items():
+    for name, text in texts.items():
         try:
             values[name] = _READERS[name](text)
         except (KeyError, ValueError):
@@ -189,36 +196,37 @@ def from_link(search: str | None) -> tuple[State, str]:
     try:
         state = State.from_values({"labels": (), **values})
         if "labels" not in values:
-            state = with_one_label_a_class(state)
+            state = with_one_label_per_class(state)
     except ValueError as error:
         return State(), f"This link was not understood: {error}"
-    return state, f"This link was not all understood: {', '.join(wrong)}." if wrong else ""
+    message = f"Parts of this link were not understood: {', '.join(wrong)}."
+    return state, message if wrong else ""
 
 
-def cloud_settings(state: State) -> tuple[str, int, float, int]:
-    """What decides which cloud is drawn."""
+def _cloud_settings(state: State) -> tuple[str, int, float, int]:
+    """Return the settings that decide which cloud is drawn."""
     return state.source, state.n, state.noise, state.seed
 
 
-def with_one_label_a_class(state: State) -> State:
-    """The same with a point of every class labelled, and all of them to be given."""
-    cloud = draw_cloud(*cloud_settings(state))
+def with_one_label_per_class(state: State) -> State:
+    """Return the state with one point per class labelled, and all classes to give."""
+    cloud = draw_cloud(*_cloud_settings(state))
     classes = max(2, len(cloud.classes))
-    return replace(state, labels=one_label_a_class(cloud), classes=classes)
+    return replace(state, labels=one_label_per_class(cloud), classes=classes)
 
 
-def _written(value: Any) -> str:
+def _link_text(value: Any) -> str:
     if isinstance(value, tuple):
-        return ",".join(f"{key}:{_escaped(label)}" for key, label in value)
+        return ",".join(f"{key}:{_escape(label)}" for key, label in value)
     return str(value)
 
 
-def _escaped(label: Any) -> str:
-    """A label without the two characters that part labels from each other."""
+def _escape(label: Any) -> str:
+    """Return a label without the two characters that separate labels."""
     return str(label).replace("%", "%25").replace(",", "%2C").replace(":", "%3A")
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return text.replace("%3A", ":").replace("%2C", ",").replace("%25", "%")
 
 
@@ -233,18 +241,16 @@ def _reader(name: str, default: Any) -> Callable[[str], Any]:
     if name == "labels":
         return lambda text: _pairs(text, int)
     if name == "marks":
-        return lambda text: _pairs(text, _unescaped)
+        return lambda text: _pairs(text, _unescape)
     return type(default)
 
 
 _READERS = {field.name: _reader(field.name, field.default) for field in fields(State)}
-
-
 _DEFAULTS = {field.name: field.default for field in fields(State)}
 
 
 def _as_pairs(name: str, value: Any) -> tuple[tuple[int, Any], ...]:
-    """Points or rows with their labels, from lists of two."""
+    """Return points or rows with their labels as tuples; lists of two become pairs."""
     kind = int if name == "labels" else str
     listed = isinstance(value, (list, tuple))
     for pair in value if listed else []:
@@ -264,7 +270,7 @@ def _check_kind(name: str, value: Any) -> None:
 
 
 def _check_text(text: str) -> None:
-    """Refuse halves of characters, which no address can hold."""
+    """Raise for a text with half a character (a surrogate), which no address can hold."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -272,11 +278,108 @@ def _check_text(text: str) -> None:
 
 
 def _check_once(name: str, labelled: Sequence[int]) -> None:
-    for each, count in Counter(labelled).items():
+    for place, count in Counter(labelled).items():
         if count > 1:
-            raise ValueError(f"a {name} has one label, got {count} of {name} {each}.")
+            raise ValueError(f"a {name} has one label, got {count} of {name} {place}.")
 
 
 def _check_range(name: str, given: float, least: float, most: float) -> None:
     if not least <= given <= most:
         raise ValueError(f"{name} must be from {least:g} to {most:g}, got {given!r}.")
+
+
+# Controls of the page; each sets the field of the state that has its name.
+SETTINGS = (
+    *("tab", "theme", "source", "n", "noise", "seed", "brush", "colouring", "rival"),
+    *("point", "weights", "layer", "target", "row"),
+)
+CLOUDS = ("play_cloud", "inside_cloud", "why_cloud", "data_cloud")
+_CLOUD_SETTINGS = ("source", "n", "noise", "seed")
+
+
+def cloud_of(state: State) -> Cloud:
+    """Return the cloud that a state shows."""
+    return draw_cloud(*_cloud_settings(state))
+
+
+def after_setting(state: State, name: str, value: Any) -> State:
+    """Return the state after a control was changed.
+
+    An empty field changes nothing. A new cloud gets new labels.
+    """
+    if value is None or value == getattr(state, name):
+        return state
+    kind = type(getattr(state, name))
+    try:
+        changes: dict[str, Any] = {name: kind(value)}
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"{name} cannot be {value!r}.") from error
+    if name in _CLOUD_SETTINGS:
+        changes |= {"labels": (), "point": 0, "brush": -1}
+        return with_one_label_per_class(replace(state, **changes))
+    if name == "target":
+        changes |= {"marks": (), "row": 0}
+    if name == "weights":
+        changes["layer"] = 0
+    return replace(state, **changes)
+
+
+def after_click(state: State, graph: str, click: Any) -> State:
+    """Return the state after a click on a point.
+
+    On Play the point gets the class of the brush; elsewhere it is selected.
+    """
+    row = _clicked_point(click)
+    if row is None:
+        return state
+    if graph == "data_cloud":
+        return replace(state, row=row)
+    state = replace(state, point=row)
+    return _with_brush(state) if graph == "play_cloud" else state
+
+
+def after_button(state: State, name: str, label: str = "") -> State:
+    """Return the state after a button; ``label`` is the text in the field beside it."""
+    if name == "mark":
+        return state.with_mark(state.row, label.strip())
+    return _AFTER_BUTTON[name](state)
+
+
+def _with_new_class(state: State) -> State:
+    count = min(state.classes + 1, MOST_CLASSES)
+    return replace(state, classes=count, brush=count - 1)
+
+
+def _with_suggestion(state: State) -> State:
+    answer = predict_cloud(cloud_of(state), state.labels)
+    return state if answer is None else replace(state, point=answer.suggested)
+
+
+def _with_brush(state: State) -> State:
+    """Return the state with the selected point in the class of the brush."""
+    cloud = cloud_of(state)
+    point = min(state.point, len(cloud.y) - 1)
+    code = int(cloud.y[point]) if state.brush < 0 else state.brush
+    labels = existing_labels(state.labels, len(cloud.y))
+    return replace(state, labels=labels, point=point).with_label(point, code)
+
+
+def _clicked_point(click: Any) -> int | None:
+    """Return the number of the clicked point, which plotly got as ``customdata``."""
+    points = click.get("points") if isinstance(click, dict) else None
+    for point in points if isinstance(points, list) else []:
+        row = point.get("customdata") if isinstance(point, dict) else None
+        if type(row) is int and row >= 0:
+            return row
+    return None
+
+
+_AFTER_BUTTON: dict[str, Callable[[State], State]] = {
+    "label": _with_brush,
+    "new_class": _with_new_class,
+    "clear": lambda state: replace(state, labels=()),
+    "start": with_one_label_per_class,
+    "suggest": _with_suggestion,
+    "unmark": lambda state: replace(state, marks=()),
+}
+BUTTONS = (*_AFTER_BUTTON, "mark")

@@ -1,4 +1,4 @@
-"""Artefacts of the paper (specs, what the paper says, how to draw) and their profiles."""
+"""``Artefact``: one table or figure of the paper. ``Profile``: the sizes of all of them."""
 
 import csv
 from collections.abc import Callable, Mapping
@@ -14,23 +14,24 @@ from icssl.bench.spec import Spec
 
 @dataclass(frozen=True)
 class Profile:
-    """Sizes that all artefacts share.
+    """Sizes that all artefacts share: how much is trained, and on how much it is tested.
 
     Parameters
     ----------
     name : str
     note : str
-        Stands on every page that is made from it.
+        Text for every page that is made from the profile.
     judges : bool
         Whether its rows support verdicts on claims.
     seeds, runs : int
-        Models of every trained method; of every column of the ablation.
+        Models per trained method, and models per method of the ablation.
     steps, batch : int
-        Of training a model with a descent head.
+        Training steps of a model with a descent head, and episodes per step.
     encoder_steps : int
-        Of training an encoder head or the Transformer baseline.
+        Training steps of an encoder head or the Transformer baseline.
     hard_steps : int
-        Of both where they take longer: on every source but the Swiss roll.
+        Training steps of these two on every single source but the Swiss roll, where they
+        learn more slowly.
     eigenvector_episodes : int
         Different episodes with ground truth that Eig+ICL is trained on.
     image_episodes : int
@@ -38,16 +39,16 @@ class Profile:
     episodes, tuning : int
         Test episodes, and training episodes on which classical methods are tuned.
     budgets : tuple of int
-        Labels of the curves of surfaces.
+        Numbers of labels in the curves of surfaces.
     product_budgets : tuple of int
-        Labels on the product: those of the paper's ablation.
+        Numbers of labels on the product: those of the paper's ablation.
     features : str
         The table in place of ImageNet100: ``"digits"``, or the file that
         ``scripts/fetch_cifar10_features.py`` makes.
     sizes : tuple of int
-        Different training episodes of the curves on features.
+        Numbers of different training episodes, where a curve varies them.
     iterations : int
-        Of the constructed model.
+        Iterations of the constructed model.
     """
 
     name: str
@@ -124,15 +125,42 @@ Row = dict[str, Any]
 
 
 class Cell(NamedTuple):
-    """Where a row stands in the tables of an artefact."""
+    """The place of a row in the tables of an artefact.
+
+    Parameters
+    ----------
+    source : str
+        What the method is tested on.
+    labels : float
+        Labelled points per episode.
+    method : str
+        A name of :data:`icssl.evaluation.predictors.METHODS`, or what an artefact compares.
+    kernel : {"", "rbf", "linear"}
+        Kernel of a descent head.
+    setting : {"id", "ood"}
+        Trained on the source itself, or on others.
+    threshold : str or float
+        How classes are cut: a rule, or a radius.
+    size : int
+        The number that a table varies beside labels, such as different training episodes.
+    steps : int
+        Training steps, where a table varies them.
+    trained_on : tuple of str
+        Training sources, where a table has several sets of them.
+    beside : str
+        The other method, where the representations of two are compared.
+    """
 
     source: str
     labels: float
     method: str
     kernel: str = ""
     setting: str = "id"
-    threshold: str = "median"
+    threshold: str | float = "median"
     size: int = 0
+    steps: int = 0
+    trained_on: tuple[str, ...] = ()
+    beside: str = ""
 
 
 Specs = dict[Cell, Spec]
@@ -149,9 +177,9 @@ class Artefact:
     says : str
         What the paper says, in our words.
     specs : callable
-        The specs of a profile, by the cell that their rows fill.
+        Returns the specs of a profile, by the cell that each row fills.
     draw : callable
-        Tables and pictures from those rows that are there, in a folder.
+        Makes tables and pictures in a folder from those rows that are stored.
     """
 
     name: str
@@ -162,25 +190,31 @@ class Artefact:
 
 
 def no_specs(profile: Profile) -> Specs:
-    """Of an artefact that needs no run."""
+    """Return no specs, for an artefact that needs no run."""
     return {}
 
 
 @cache
-def published() -> dict[tuple[str, Cell], tuple[float, float | None]]:
-    """Values and sds that the paper printed, by artefact and cell."""
-    found = {}
+def published_values() -> dict[tuple[str, Cell], tuple[float, float | None]]:
+    """Return the values and sds that the paper printed, by artefact and cell."""
+    values = {}
     text = (files("icssl.bench.paper") / "paper_values.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         if row["metric"] != "accuracy" or not row["context"]:
             continue
+        source = row["data"].replace("product5", "product")
+        trained_on: tuple[str, ...] = ()
+        if row["artefact"] == "image-transfer":
+            # All of them are tested on images; the file names the four training surfaces.
+            source, trained_on = "images", tuple(sorted(source.split("+")))
         cell = Cell(
-            row["data"].replace("product5", "product"),
+            source,
             float(row["context"]),
             row["method"],
             row["kernel"],
             row["setting"],
+            trained_on=trained_on,
         )
         sd = float(row["sd"]) if row["sd"] else None
-        found[row["artefact"], cell] = (float(row["value"]), sd)
-    return found
+        values[row["artefact"], cell] = (float(row["value"]), sd)
+    return values

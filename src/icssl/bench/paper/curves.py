@@ -1,4 +1,4 @@
-"""Accuracy against the number of labels: the artefact ``label-curves``, and its style.
+"""Artefact ``label-curves``: accuracy against the number of labels; and how curves look.
 
 A method has the same colour and marker in every figure.
 """
@@ -12,32 +12,31 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Row, Rows, Specs
-from icssl.bench.paper.runs import (
+from icssl.bench.paper.table_cells import (
     ENCODERS,
     KERNELS,
-    SURFACES,
-    UNSCALED,
-    classical,
-    has_ceiling,
-    others,
-    scores,
-    title_of,
-    trainings,
-)
-from icssl.bench.paper.tables import (
     LEGEND,
+    SURFACES,
     UNDERTRAINED,
+    UNSCALED,
     accuracy_text,
     against_svc,
-    compared,
+    classical,
+    compare_cells,
+    has_ceiling,
     majority_text,
-    seen_text,
+    other_surfaces,
+    scores,
+    source_title,
+    title_of,
+    training_text,
+    trainings,
 )
 from icssl.bench.render import Item, Table, save_picture
 from icssl.evaluation.metrics import Comparison
 from icssl.methods import BASELINES, registry
 
-TICKS = (3, 5, 10, 20, 21, 39, 40, 80)  # of those budgets that a panel has
+_TICKS = (3, 5, 10, 20, 21, 39, 40, 80)  # shown where a panel has that budget
 IMPROVING = "still improving: no verdict"
 Point = tuple[float, float, float]  # x, mean, half-width
 
@@ -45,7 +44,7 @@ Point = tuple[float, float, float]  # x, mean, half-width
 def plot_curve(
     axes: Axes, points: Sequence[Point], improving: Sequence[bool], name: str, **style: Any
 ) -> None:
-    """A curve with intervals; open markers where models were still improving."""
+    """Plot a curve with intervals, with open markers where models were still improving."""
     if not points:
         return
     x, y, error = zip(*points, strict=True)
@@ -66,8 +65,22 @@ def plot_curve(
         )
 
 
+def plot_cells(
+    axes: Axes, rows: Rows, cells: Sequence[tuple[float, Cell]], name: str, **style: Any
+) -> None:
+    """Plot the accuracies of those cells that are stored, each at its x."""
+    stored = [(x, rows[cell]) for x, cell in cells if cell in rows]
+    values = [row["metrics"]["accuracy"] for _, row in stored]
+    points = [
+        (x, value["mean"], value["half_width"])
+        for (x, _), value in zip(stored, values, strict=True)
+    ]
+    improving = [bool(row.get("undertrained")) for _, row in stored]
+    plot_curve(axes, points, improving, name, **style)
+
+
 def style_of(method: str, again: bool = False) -> dict[str, Any]:
-    """Colour, marker and line of a method; ``again`` of its second curve in a panel."""
+    """Return how a method looks; ``again`` for its second curve in a panel."""
     style = registry.style_of(method)
     return {
         "color": style.colour,
@@ -78,22 +91,22 @@ def style_of(method: str, again: bool = False) -> dict[str, Any]:
 
 
 def add_legend(figure: Figure, *, beside: bool = False, columns: int = 3) -> None:
-    """Every name once, below the panels or beside the only one."""
-    found: dict[str, Any] = {}
+    """Add every name once, below the panels or beside the only one."""
+    curves: dict[str, Any] = {}
     improving = False
     for axes in figure.axes:
         handles, names = axes.get_legend_handles_labels()
-        found |= dict(zip(names, handles, strict=True))
+        curves |= dict(zip(names, handles, strict=True))
         improving |= any(line.get_markerfacecolor() == "white" for line in axes.lines)
-    if not found:
+    if not curves:
         return
     if improving:
-        found[IMPROVING] = Line2D(
+        curves[IMPROVING] = Line2D(
             [], [], linestyle="none", marker="o", color="black", markerfacecolor="white"
         )
     figure.legend(
-        list(found.values()),
-        list(found),
+        list(curves.values()),
+        list(curves),
         loc="outside right upper" if beside else "outside lower center",
         ncols=1 if beside else columns,
         fontsize=7,
@@ -101,7 +114,7 @@ def add_legend(figure: Figure, *, beside: bool = False, columns: int = 3) -> Non
 
 
 def tidy(axes: Axes, title: str, xlabel: str, ylabel: str, ticks: Sequence[float]) -> None:
-    """Letters that can be read in print, and a logarithmic axis with plain numbers."""
+    """Set letters that can be read in print, and a logarithmic axis with plain numbers."""
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.minorticks_off()
@@ -117,33 +130,28 @@ def draw_curves(
     panels: Sequence[tuple[str, Sequence[Cell]]],
     xlabel: str,
     *,
-    one_scale: bool = False,
+    share_y: bool = False,
 ) -> Figure:
-    """A panel a title, with a curve for each method, kernel and setting of its cells."""
+    """Draw one panel per title, with one curve per method, kernel and setting."""
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
     alone = len(panels) == 1
     size = (6.8, 3.2) if alone else (2.75 * columns, 2.3 * lines + 0.7)
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(lines, columns, squeeze=False, sharey=one_scale).flatten()
+    grid = figure.subplots(lines, columns, squeeze=False, sharey=share_y).flatten()
     for axes, (title, cells) in zip(grid, panels, strict=False):
         curves: dict[str, list[Cell]] = {}
         for cell in cells:
             if cell in rows:
                 curves.setdefault(title_of(cell), []).append(cell)
         drawn: set[str] = set()
-        for name, own in curves.items():
-            values = [rows[cell]["metrics"]["accuracy"] for cell in own]
-            points = [
-                (cell.labels, value["mean"], value["half_width"])
-                for cell, value in zip(own, values, strict=True)
-            ]
-            improving = [bool(rows[cell].get("undertrained")) for cell in own]
-            style = style_of(own[0].method, again=own[0].method in drawn)
-            plot_curve(axes, points, improving, name, **style)
-            drawn.add(own[0].method)
+        for name, curve in curves.items():
+            method = curve[0].method
+            style = style_of(method, again=method in drawn)
+            plot_cells(axes, rows, [(cell.labels, cell) for cell in curve], name, **style)
+            drawn.add(method)
         labels = {cell.labels for cell in cells}
-        tidy(axes, title, xlabel, "accuracy", [tick for tick in TICKS if tick in labels])
+        tidy(axes, title, xlabel, "accuracy", [tick for tick in _TICKS if tick in labels])
     for axes in grid[len(panels) :]:
         axes.axis("off")
     add_legend(figure, beside=alone, columns=columns)
@@ -154,13 +162,13 @@ SOURCES = (*SURFACES, "product")
 HEADS = ("e2e_icl", "e2e_wide", "eig_icl", "orig_icl")
 COLUMNS = [(method, kernel) for method in HEADS for kernel in KERNELS]
 COLUMNS += [*((method, "") for method in ENCODERS), *UNSCALED]
-OUTSIDE = [("e2e_icl", "rbf"), ("orig_icl", "rbf"), ("e2e_encoder", "")]
+_OUTSIDE = [("e2e_icl", "rbf"), ("orig_icl", "rbf"), ("e2e_encoder", "")]
 OURS = ("e2e_encoder", "")
 # The paper's own model is another method here, as are all that are not ours.
 RIVALS = [column for column in COLUMNS if column != OURS]
 RIVALS += [(method, "") for method in BASELINES if method != "bayes_ceiling"]
 FEW = (3, 10)
-NEAR = 0.03  # of the ceiling: what we aim at
+_NEAR = 0.03  # our aim: at most so far below the ceiling
 MAIN = {
     ("e2e_icl", "rbf"): "the paper's model",
     OURS: "the same with an encoder head",
@@ -169,37 +177,37 @@ MAIN = {
     ("label_spreading", ""): "label spreading, tuned",
     ("bayes_ceiling", ""): "Bayes ceiling",
 }
-MAIN_LABELS = (3, 10, 21, 39)
-PRODUCT_LABELS = (3, 10, 20, 40)
+_MAIN_LABELS = (3, 10, 21, 39)
+_PRODUCT_LABELS = (3, 10, 20, 40)
 # Classical methods that the registry gives a style are drawn beside the models.
-SHOWN = tuple(name for name in BASELINES if registry.REGISTRY[name].style)
+_SHOWN = tuple(name for name in BASELINES if registry.REGISTRY[name].style)
 
 
 def budgets_of(profile: Profile, source: str) -> tuple[int, ...]:
-    """Labels of the curve of a source."""
+    """Return the numbers of labels in the curve of a source."""
     return profile.product_budgets if source == "product" else profile.budgets
 
 
 def specs(profile: Profile) -> Specs:
-    """In distribution, everything; out of distribution, the cylinder."""
-    found: Specs = {}
+    """Return every method in distribution, and a few out of it on the cylinder."""
+    cells: Specs = {}
     for source in SOURCES:
         for method, kernel in COLUMNS:
             trained = trainings(profile, method, (source,), kernel=kernel)
             for labels in budgets_of(profile, source):
                 cell = Cell(source, labels, method, kernel)
-                found[cell] = scores(profile, cell, trained)
-        found |= classical(profile, source, budgets_of(profile, source))
-    for method, kernel in OUTSIDE:
-        trained = trainings(profile, method, others("cylinder"), kernel=kernel)
+                cells[cell] = scores(profile, cell, trained)
+        cells |= classical(profile, source, budgets_of(profile, source))
+    for method, kernel in _OUTSIDE:
+        trained = trainings(profile, method, other_surfaces("cylinder"), kernel=kernel)
         for labels in profile.budgets:
             cell = Cell("cylinder", labels, method, kernel, "ood")
-            found[cell] = scores(profile, cell, trained)
-    return found
+            cells[cell] = scores(profile, cell, trained)
+    return cells
 
 
 def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
-    """A figure a kernel, the cylinder out of distribution, and a table a source."""
+    """Draw a figure per kernel, the cylinder out of distribution, a table per source."""
     items: list[Item] = []
     for kernel in KERNELS:
         panels = [
@@ -210,46 +218,46 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
         items.append(save_picture(figure, title, folder / f"label-curves-{kernel}"))
     outside = [
         cell._replace(setting=setting)
-        for method, kernel in OUTSIDE
+        for method, kernel in _OUTSIDE
         for setting in ("id", "ood")
         for cell in [Cell("cylinder", m, method, kernel) for m in profile.budgets]
     ]
     figure = draw_curves(rows, [("cylinder", outside)], "labelled points of 100")
     title = "The cylinder, trained on it and on the other four"
     items.append(save_picture(figure, title, folder / "label-curves-ood"))
-    items += [main_table(profile, rows), best_table(profile, rows)]
+    items += [main_table(profile, rows), _best_table(profile, rows)]
     return [*items, *(table(profile, rows, source) for source in SOURCES)]
 
 
 def _panel_title(source: str) -> str:
-    name = source.replace("_", " ")
+    name = source_title(source)
     return name if has_ceiling(source, "median") else f"{name} (ceiling: 1)"
 
 
-def main_labels(profile: Profile, source: str) -> tuple[int, ...]:
-    """Labels of the main table, of those that the profile has."""
-    wanted = PRODUCT_LABELS if source == "product" else MAIN_LABELS
+def _main_labels(profile: Profile, source: str) -> tuple[int, ...]:
+    """Return the numbers of labels in the main table, of those that the profile has."""
+    wanted = _PRODUCT_LABELS if source == "product" else _MAIN_LABELS
     return tuple(m for m in wanted if m in budgets_of(profile, source))
 
 
 def main_table(profile: Profile, rows: Rows) -> Table:
-    """A few methods on all sources, short enough for the README."""
+    """Return a few methods on all sources, short enough for the README."""
     lines = []
     for (method, kernel), name in MAIN.items():
         line = [name]
         for source in SOURCES:
-            budgets = main_labels(profile, source)
-            known = method != "bayes_ceiling" or has_ceiling(source, "median")
-            cells = [Cell(source, m, method, kernel) for m in budgets] if known else []
-            line.append(" / ".join(_short(rows.get(cell)) for cell in cells) or "1")
+            budgets = _main_labels(profile, source)
+            has_row = method != "bayes_ceiling" or has_ceiling(source, "median")
+            cells = [Cell(source, m, method, kernel) for m in budgets] if has_row else []
+            line.append(" / ".join(_short_text(rows.get(cell)) for cell in cells) or "1")
         lines.append(tuple(line))
-    shares = [majority_text(rows, s, main_labels(profile, s)[0]) for s in SOURCES]
+    shares = [majority_text(rows, s, _main_labels(profile, s)[0]) for s in SOURCES]
     lines.append(("largest class", *(share.lstrip("0") for share in shares)))
-    header = ("", *(source.replace("_", " ") for source in SOURCES))
+    header = ("", *map(source_title, SOURCES))
     return Table("The main table", header, tuple(lines), _main_notes(profile, rows))
 
 
-def _short(row: Row | None) -> str:
+def _short_text(row: Row | None) -> str:
     if row is None:
         return "?"
     mark = UNDERTRAINED if row.get("undertrained") else ""
@@ -257,21 +265,21 @@ def _short(row: Row | None) -> str:
 
 
 def _main_notes(profile: Profile, rows: Rows) -> tuple[str, ...]:
-    """What is not beaten first of all; then what the numbers are."""
-    places = [(s, m) for s in SOURCES for m in main_labels(profile, s)]
+    """Return what is not beaten first of all, then what the numbers are."""
+    places = [(s, m) for s in SOURCES for m in _main_labels(profile, s)]
     lost = {}
     for column in (("e2e_icl", "rbf"), OURS):
         against = [
-            compared(rows, Cell(*place, *column), Cell(*place, "svc_rbf"))
+            compare_cells(rows, Cell(*place, *column), Cell(*place, "svc_rbf"))
             for place in places
         ]
-        behind = [found for found in against if not found or found.verdict != "ahead"]
+        behind = [c for c in against if c is None or c.verdict != "ahead"]
         lost[column] = f"{len(behind)} of {len(places)} cells"
     cells = [Cell(*place, *column) for place in places for column in MAIN]
-    known = [rows[cell]["metrics"]["accuracy"] for cell in cells if cell in rows]
-    widest = max((value["half_width"] for value in known), default=0.0)
+    values = [rows[cell]["metrics"]["accuracy"] for cell in cells if cell in rows]
+    widest = max((value["half_width"] for value in values), default=0.0)
     surfaces, product = (
-        " / ".join(map(str, main_labels(profile, source))) for source in SOURCES[-2:]
+        " / ".join(map(str, _main_labels(profile, source))) for source in SOURCES[-2:]
     )
     return (
         "The paper's model does not beat the tuned RBF-SVC, beyond the 95% interval, in "
@@ -279,34 +287,34 @@ def _main_notes(profile: Profile, rows: Rows) -> tuple[str, ...]:
         f"Accuracy with {surfaces} labels of 100 points, on the product {product}, each "
         f"model trained on its own source; 95% intervals are at most ± {widest:.3f}. "
         f"{UNDERTRAINED} marks a model that was still improving.",
-        seen_text(rows, cells),
+        training_text(rows, cells),
     )
 
 
-def best_table(profile: Profile, rows: Rows) -> Table:
-    """Our best model beside the best of all others, and the ceiling, with few labels."""
+def _best_table(profile: Profile, rows: Rows) -> Table:
+    """Return our best model beside the best of all others, and the ceiling."""
     lines = []
     for source in SOURCES:
         for labels in FEW:
             cell = Cell(source, labels, *OURS)
             rivals = [Cell(source, labels, method, k) for method, k in RIVALS]
-            known = [other for other in rivals if other in rows]
-            if cell not in rows or not known:
+            stored = [other for other in rivals if other in rows]
+            if cell not in rows or not stored:
                 continue
-            best = max(known, key=lambda c: rows[c]["metrics"]["accuracy"]["mean"])
-            found = compared(rows, cell, best)
-            assert found is not None  # both are there
-            apart = found.difference
+            best = max(stored, key=lambda c: rows[c]["metrics"]["accuracy"]["mean"])
+            comparison = compare_cells(rows, cell, best)
+            assert comparison is not None  # both are stored
+            gap = comparison.difference
             ceiling = Cell(source, labels, "bayes_ceiling")
             lines.append(
                 (
-                    source.replace("_", " "),
+                    source_title(source),
                     str(labels),
                     accuracy_text(rows[cell]),
                     f"{title_of(best)}, {accuracy_text(rows[best])}",
-                    f"{apart.mean:+.3f} ± {apart.half_width:.3f} ({found.verdict})",
+                    f"{gap.mean:+.3f} ± {gap.half_width:.3f} ({comparison.verdict})",
                     accuracy_text(rows.get(ceiling)),
-                    _gap_text(compared(rows, ceiling, cell)),
+                    _gap_text(compare_cells(rows, ceiling, cell)),
                 )
             )
     header = ("source", "labels", title_of(Cell("", 0, *OURS)), "best other method")
@@ -321,27 +329,27 @@ def best_table(profile: Profile, rows: Rows) -> Table:
     )
 
 
-def _gap_text(found: Comparison | None) -> str:
-    if found is None:
+def _gap_text(comparison: Comparison | None) -> str:
+    if comparison is None:
         return ""
-    gap = found.difference
-    within = "within" if gap.high <= NEAR else "not shown to be within"
-    return f"{gap.mean:.3f} ± {gap.half_width:.3f} ({within} {NEAR:.2f})"
+    gap = comparison.difference
+    within = "within" if gap.high <= _NEAR else "not shown to be within"
+    return f"{gap.mean:.3f} ± {gap.half_width:.3f} ({within} {_NEAR:.2f})"
 
 
 def _curve(profile: Profile, source: str, kernel: str) -> list[Cell]:
     columns = [(method, kernel) for method in HEADS] + [
-        (m, "") for m in (*reversed(ENCODERS), *SHOWN)
+        (m, "") for m in (*reversed(ENCODERS), *_SHOWN)
     ]
     return [
-        Cell(source, labels, method, own)
-        for method, own in columns
+        Cell(source, labels, method, its_kernel)
+        for method, its_kernel in columns
         for labels in budgets_of(profile, source)
     ]
 
 
 def table(profile: Profile, rows: Rows, source: str) -> Table:
-    """Every method at every budget."""
+    """Return every method at every number of labels."""
     budgets = budgets_of(profile, source)
     columns = [*COLUMNS, *((method, "") for method in BASELINES)]
     if not has_ceiling(source, "median"):
@@ -352,10 +360,10 @@ def table(profile: Profile, rows: Rows, source: str) -> Table:
         lines.append((title_of(cells[0]), *(accuracy_text(rows.get(c)) for c in cells)))
     paper = [Cell(source, labels, "e2e_icl", "rbf") for labels in budgets]
     best = [Cell(source, labels, *OURS) for labels in budgets]
-    seen = seen_text(rows, [cell for cell in rows if cell.source == source])
+    seen = training_text(rows, [cell for cell in rows if cell.source == source])
     notes = (against_svc(rows, paper), against_svc(rows, best), LEGEND, seen)
     header = ("method", *(f"{labels} labels" for labels in budgets))
-    return Table(source.replace("_", " "), header, tuple(lines), notes)
+    return Table(source_title(source), header, tuple(lines), notes)
 
 
 ARTEFACT = Artefact(

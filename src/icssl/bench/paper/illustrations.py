@@ -8,14 +8,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from icssl.bench.paper.artefact import Artefact, Profile, Rows, no_specs
-from icssl.bench.paper.runs import SURFACES
+from icssl.bench.paper.table_cells import SURFACES, source_title
 from icssl.bench.plots import COLOURS, image_grid, scatter_points
 from icssl.bench.render import Item, save_picture
 from icssl.episodes.data_config import DataConfig
 from icssl.episodes.images import ImageSpec
 from icssl.episodes.stream import EpisodeStream
 
-BOXES = (
+_BOXES = (
     ("n points,\nm of them\nlabelled", "x and y"),
     ("stage 1:\nRBF attention", "graph Laplacian R"),
     ("stage 2:\nlinear attention", "eigenmap $\\phi$"),
@@ -24,13 +24,13 @@ BOXES = (
 )
 
 
-def draw_overview(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
-    """The architecture: three stages in a row, what passes between them, one episode."""
+def _draw_overview(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
+    """Draw the three stages in a row, what passes between them, and one episode."""
     figure = Figure(figsize=(8.5, 2), layout="constrained")
     axes, cloud = figure.subplots(1, 2, width_ratios=[4, 1])
     axes.axis("off")
-    axes.set(xlim=(0, len(BOXES)), ylim=(0, 1))
-    for i, (name, passes) in enumerate(BOXES):
+    axes.set(xlim=(0, len(_BOXES)), ylim=(0, 1))
+    for i, (name, passes) in enumerate(_BOXES):
         _box(axes, i, name, passes)
     episode = EpisodeStream(DataConfig(("swiss_roll",)).build(), 1, 3).at(0, 6)
     x, y, labelled = (t[0].numpy() for t in (episode.x, episode.y, episode.labelled))
@@ -59,8 +59,8 @@ def _box(axes: Any, place: int, name: str, passes: str) -> None:
         axes.annotate("", (place + 0.07, 0.63), (place - 0.15, 0.63), arrowprops=arrow)
 
 
-def draw_manifolds(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
-    """One episode of each of the five manifolds, coloured by class."""
+def _draw_manifolds(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
+    """Draw one episode of each of the five manifolds, coloured by class."""
     figure = Figure(figsize=(8.25, 5.5), layout="constrained")
     for i, source in enumerate(SURFACES):
         # In the order of drawing, or points nearer to the eye cover the stars.
@@ -69,7 +69,7 @@ def draw_manifolds(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
         x, y, labelled = (t[0].numpy() for t in (episode.x, episode.y, episode.labelled))
         scatter_points(axes, x, y, labelled)
         axes.set_aspect("equal")
-        axes.set_title(source.replace("_", " "), fontsize=9)
+        axes.set_title(source_title(source), fontsize=9)
     words = figure.add_subplot(2, 3, len(SURFACES) + 1)
     words.axis("off")
     text = "400 points of each;\ncolours are the two classes,\nstars have a label"
@@ -77,8 +77,8 @@ def draw_manifolds(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
     return [save_picture(figure, "The five manifolds", folder / "manifolds")]
 
 
-def draw_image_grid(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
-    """All frames of one path of the shipped generator, in order."""
+def _draw_image_grid(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
+    """Draw all frames of one path of the shipped generator, in order."""
     source = cast(ImageSpec, DataConfig(("images",)).build())
     episode = EpisodeStream(replace(source, shuffle=False), 1, 0).at(0, 10)
     x, y, labelled = (t[0].numpy() for t in (episode.x, episode.y, episode.labelled))
@@ -92,14 +92,14 @@ OVERVIEW = Artefact(
     "Three stages: a representation of each point from all of them, then gradient descent "
     "on the few labels.",
     no_specs,
-    draw_overview,
+    _draw_overview,
 )
 MANIFOLDS = Artefact(
     "manifolds",
     "The synthetic manifolds",
     "Sphere, cylinder, cone, Swiss roll and flat torus; colours are the two classes.",
     no_specs,
-    draw_manifolds,
+    _draw_manifolds,
 )
 IMAGE_GRID = Artefact(
     "image-grid",
@@ -107,5 +107,5 @@ IMAGE_GRID = Artefact(
     "A hundred frames between two latents; ours are of the shipped generator, a stand-in "
     "for Stable Diffusion.",
     no_specs,
-    draw_image_grid,
+    _draw_image_grid,
 )

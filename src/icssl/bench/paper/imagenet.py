@@ -1,5 +1,10 @@
-"""Artefact ``imagenet``: accuracy, separation and alignment against training episodes."""
+"""Artefacts ``imagenet`` and ``alignment``: what is learned on features of pictures.
 
+The first shows accuracy, separation and alignment against the number of training episodes,
+the second how alike three representations are at the largest number.
+"""
+
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,179 +13,239 @@ from matplotlib.figure import Figure
 
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Rows, Specs
 from icssl.bench.paper.curves import add_legend, plot_curve, style_of, tidy
-from icssl.bench.paper.runs import data_config, scores, title_of, trainings
-from icssl.bench.paper.tables import LEGEND, accuracy_text, seen_text
+from icssl.bench.paper.table_cells import (
+    LEGEND,
+    accuracy_text,
+    data_config,
+    estimate_text,
+    scores,
+    title_of,
+    training_text,
+    trainings,
+    with_model,
+)
 from icssl.bench.probes import EIG, Alignment
 from icssl.bench.render import Item, Table, save_picture
 from icssl.training.config import TrainConfig
 
-DIMENSIONS = {"digits": 64}  # of other features: 1280
-BUDGETS = (3, 39)
 METHODS = (("e2e_icl", "rbf"), ("transformer", ""), ("orig_icl", "rbf"), ("eig_icl", "rbf"))
+NAMES = {"e2e_icl": "Orig+E2E-ICL", "transformer": "Transformer baseline", EIG: "Eig"}
 PAIRS = (("e2e_icl", "transformer"), (EIG, "e2e_icl"), (EIG, "transformer"))
-MEASURES = {
+
+_BUDGETS = (3, 39)
+_DIMENSIONS = {"digits": 64}
+_OTHER_DIMENSION = 1280  # of CIFAR-10 features
+_PANELS = {
     "accuracy": "accuracy",
     "separation_second": "separation",
     "mutual_knn": "mutual-kNN with the eigenvectors",
 }
-_LOOKED_INTO = (*PAIRS, (EIG, "orig_icl"))
+_PROBED_PAIRS = (*PAIRS, (EIG, "orig_icl"))
+
+# The paper's table of alignments, at 3% labels and 5,000 datasets.
+_ALIGNMENT_LABELS = 3
+_ALIGNMENT_MEASURES = ("mutual_knn", "cycle_knn", "lcs_knn")
+_PUBLISHED_ALIGNMENTS = {
+    ("e2e_icl", "transformer"): (0.302, 0.289, 0.193),
+    (EIG, "e2e_icl"): (0.304, 0.295, 0.195),
+    (EIG, "transformer"): (0.269, 0.262, 0.177),
+}
+
+_Value = tuple[float, float]  # mean and half-width
 
 
-def trained_on(
+def pair_cell(profile: Profile, labels: float, pair: tuple[str, str], size: int) -> Cell:
+    """Return the cell in which the representations of two methods are compared."""
+    first, second = pair
+    return Cell(profile.features, labels, first, "rbf", size=size, beside=second)
+
+
+def _trainings_on_features(
     profile: Profile, method: str, kernel: str, size: int, labels: int
 ) -> tuple[TrainConfig, ...]:
-    """Models that see so many different episodes, with this number of labels."""
-    # Small sets need no large batches, but what learns a representation more of them.
-    overrides = [f"batch={min(32, profile.batch)}"]
-    if method == "e2e_icl":
-        overrides.append(f"steps={profile.encoder_steps}")
-    if method == "transformer":
-        overrides.append(f"steps={profile.hard_steps}")
-        overrides.append(f"model.d={DIMENSIONS.get(profile.features, 1280)}")
-    return trainings(
-        profile,
-        method,
-        (profile.features,),
-        kernel=kernel,
-        size=size,
-        labels=(labels,),
-        overrides=tuple(overrides),
+    """Return runs that see so many different episodes, with this number of labels."""
+    runs = trainings(
+        profile, method, (profile.features,), kernel=kernel, size=size, labels=(labels,)
     )
+    # Small sets need no large batches, but what learns a representation more of them.
+    runs = tuple(replace(config, batch=min(32, profile.batch)) for config in runs)
+    if method == "e2e_icl":
+        return tuple(replace(config, steps=profile.encoder_steps) for config in runs)
+    if method == "transformer":
+        d = _DIMENSIONS.get(profile.features, _OTHER_DIMENSION)
+        longer = [replace(config, steps=profile.hard_steps) for config in runs]
+        return tuple(with_model(config, d=d) for config in longer)
+    return runs
 
 
 def specs(profile: Profile) -> Specs:
-    """Every method at every size and both budgets, with what its representation is."""
-    found: Specs = {}
-    for labels in BUDGETS:
+    """Return every method at every size and both budgets, and pairs of representations."""
+    cells: Specs = {}
+    for labels in _BUDGETS:
         for size in profile.sizes:
             models = {
-                method: trained_on(profile, method, kernel, size, labels)
+                method: _trainings_on_features(profile, method, kernel, size, labels)
                 for method, kernel in METHODS
             }
             for method, kernel in METHODS:
                 cell = Cell(profile.features, labels, method, kernel, size=size)
-                found[cell] = scores(profile, cell, models[method])
-            for pair in _LOOKED_INTO:
-                cell = Cell(profile.features, labels, "|".join(pair), "rbf", size=size)
-                sides = [EIG if side == EIG else models[side][0] for side in pair]
+                cells[cell] = scores(profile, cell, models[method])
+            for pair in _PROBED_PAIRS:
+                # Representations are those of the first seed.
+                first, second = (EIG if m == EIG else models[m][0] for m in pair)
                 data = data_config(profile.features)
-                found[cell] = Alignment(sides[0], sides[1], data, labels, profile.episodes)
-    return found
+                alignment = Alignment(first, second, data, labels, profile.episodes)
+                cells[pair_cell(profile, labels, pair, size)] = alignment
+    return cells
 
 
 def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
-    """A figure and a table a label budget."""
+    """Draw one figure and one table per number of labels."""
     items: list[Item] = []
-    for labels in BUDGETS:
+    for labels in _BUDGETS:
         figure = _figure(profile, rows, labels)
-        title = f"{_data(profile)}, {labels} labels of 100"
+        title = f"{_data_title(profile)}, {labels} labels of 100"
         items.append(save_picture(figure, title, folder / f"imagenet-{labels}"))
-        items.append(table(profile, rows, labels))
+        items.append(_table(profile, rows, labels))
     return items
 
 
-def _data(profile: Profile) -> str:
+def _data_title(profile: Profile) -> str:
     if profile.features == "digits":
         return "Digits (a stand-in for ImageNet100)"
     return "CIFAR-10 features (a stand-in for ImageNet100)"
 
 
-def value(rows: Rows, cell: Cell, measure: str) -> tuple[float, float] | None:
-    """Mean and half-width of a measure of a method, where it has been made."""
+def method_value(rows: Rows, cell: Cell, measure: str) -> _Value | None:
+    """Return a measure of a method, where it is stored."""
     if measure == "accuracy":
-        row = rows.get(cell)
-        found = None if row is None else row["metrics"]["accuracy"]
-        return None if found is None else (found["mean"], found["half_width"])
-    if cell.method == "eig_icl":  # what represents points there are the eigenvectors
-        own = measure == "separation_second"
-        return measured(rows, cell, f"{EIG}|e2e_icl", "separation_first") if own else None
-    return measured(rows, cell, f"{EIG}|{cell.method}", measure)
+        return _value(rows[cell]["metrics"]["accuracy"]) if cell in rows else None
+    if cell.method != "eig_icl":
+        return _pair_value(rows, _beside_eigenvectors(cell), measure)
+    if measure != "separation_second":
+        return None
+    # Eig+ICL represents points by the eigenvectors: the first side of any pair with them.
+    pair = cell._replace(method=EIG, beside="e2e_icl", kernel="rbf")
+    return _pair_value(rows, pair, "separation_first")
 
 
-def _improving(rows: Rows, cell: Cell, measure: str) -> bool:
+def _beside_eigenvectors(cell: Cell) -> Cell:
+    """Return the cell in which a method is compared with the true eigenvectors."""
+    return cell._replace(method=EIG, beside=cell.method, kernel="rbf")
+
+
+def _pair_value(rows: Rows, cell: Cell, measure: str) -> _Value | None:
+    return _value(rows[cell]["measures"][measure]) if cell in rows else None
+
+
+def _value(estimate: dict[str, float]) -> _Value:
+    return estimate["mean"], estimate["half_width"]
+
+
+def _is_improving(rows: Rows, cell: Cell, measure: str) -> bool:
     """Whether the model behind a measure was; true eigenvectors have none."""
-    if measure != "accuracy" and cell.method == "eig_icl":
-        return False
-    pair = cell._replace(method=f"{EIG}|{cell.method}", kernel="rbf")
-    row = rows.get(cell if measure == "accuracy" or "|" in cell.method else pair, {})
-    return bool(row.get("undertrained"))
-
-
-def measured(rows: Rows, cell: Cell, pair: str, measure: str) -> tuple[float, float] | None:
-    """The same of two representations, as in ``"e2e_icl|transformer"``."""
-    row = rows.get(cell._replace(method=pair, kernel="rbf"))
-    found = None if row is None else row["measures"][measure]
-    return None if found is None else (found["mean"], found["half_width"])
+    if measure != "accuracy" and not cell.beside:
+        if cell.method == "eig_icl":
+            return False
+        cell = _beside_eigenvectors(cell)
+    return bool(rows.get(cell, {}).get("undertrained"))
 
 
 def _figure(profile: Profile, rows: Rows, labels: int) -> Figure:
     figure = Figure(figsize=(8.25, 3.2), layout="constrained")
-    cells = [Cell(profile.features, labels, "", size=size) for size in profile.sizes]
     panels = figure.subplots(1, 3)
-    for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
+    for axes, (measure, title) in zip(panels, _PANELS.items(), strict=True):
         for method, kernel in METHODS:
-            own = [cell._replace(method=method, kernel=kernel) for cell in cells]
-            curve = [
-                (value(rows, cell, measure), _improving(rows, cell, measure))
-                for cell in own
-            ]
+            cells = _curve(profile, labels, method, kernel)
+            values = [method_value(rows, cell, measure) for cell in cells]
+            improving = [_is_improving(rows, cell, measure) for cell in cells]
             name = title_of(Cell("", 0, method))
-            _plot(axes, profile, curve, name, **style_of(method))
+            _plot(axes, profile, values, improving, name, **style_of(method))
         tidy(axes, "", "different training episodes", title, profile.sizes)
-    pair = "|".join(PAIRS[0])
-    between = [cell._replace(method=pair, kernel="rbf") for cell in cells]
-    curve = [
-        (measured(rows, cell, pair, "mutual_knn"), _improving(rows, cell, "mutual_knn"))
-        for cell in between
-    ]
+    pairs = [pair_cell(profile, labels, PAIRS[0], size) for size in profile.sizes]
+    values = [_pair_value(rows, cell, "mutual_knn") for cell in pairs]
+    improving = [_is_improving(rows, cell, "mutual_knn") for cell in pairs]
     name = "Orig+E2E-ICL with the Transformer baseline"
     style = {"color": "0.4", "marker": "v", "linestyle": "--"}
-    _plot(panels[2], profile, curve, name, **style)
+    _plot(panels[2], profile, values, improving, name, **style)
     add_legend(figure)
-    figure.suptitle(f"{_data(profile)}, {labels} labels of 100", fontsize=9)
+    figure.suptitle(f"{_data_title(profile)}, {labels} labels of 100", fontsize=9)
     return figure
+
+
+def _curve(profile: Profile, labels: int, method: str, kernel: str) -> list[Cell]:
+    return [Cell(profile.features, labels, method, kernel, size=s) for s in profile.sizes]
 
 
 def _plot(
     axes: Axes,
     profile: Profile,
-    curve: list[tuple[tuple[float, float] | None, bool]],
+    values: list[_Value | None],
+    improving: list[bool],
     name: str,
     **style: Any,
 ) -> None:
-    sized = zip(profile.sizes, curve, strict=True)
-    known = [(size, found, improving) for size, (found, improving) in sized if found]
-    points = [(size, *found) for size, found, _ in known]
-    plot_curve(axes, points, [improving for *_, improving in known], name, **style)
+    """Plot a curve against the sizes of the profile, without what is not stored."""
+    stored = [
+        (size, value, is_improving)
+        for size, value, is_improving in zip(profile.sizes, values, improving, strict=True)
+        if value
+    ]
+    points = [(size, *value) for size, value, _ in stored]
+    plot_curve(axes, points, [is_improving for *_, is_improving in stored], name, **style)
 
 
-def _scored(rows: Rows) -> list[Cell]:
-    """Cells with a method in them; the others look into two representations."""
-    return [cell for cell in rows if "|" not in cell.method]
-
-
-def table(profile: Profile, rows: Rows, labels: int) -> Table:
-    """Accuracy and separation at every size."""
+def _table(profile: Profile, rows: Rows, labels: int) -> Table:
+    """Return accuracy and separation at every size."""
     lines = []
     for method, kernel in METHODS:
-        cells = [
-            Cell(profile.features, labels, method, kernel, size=s) for s in profile.sizes
-        ]
+        cells = _curve(profile, labels, method, kernel)
         name = title_of(cells[0]._replace(kernel=""))
         lines.append((name, *(accuracy_text(rows.get(cell)) for cell in cells)))
-        found = [value(rows, cell, "separation_second") for cell in cells]
-        if any(found):
-            texts = ["" if v is None else f"{v[0]:.3f} ± {v[1]:.3f}" for v in found]
+        values = [method_value(rows, cell, "separation_second") for cell in cells]
+        if any(values):
+            texts = ["" if v is None else f"{v[0]:.3f} ± {v[1]:.3f}" for v in values]
             lines.append((f"{name}, separation", *texts))
     header = ("method", *(f"{size:,} episodes" for size in profile.sizes))
+    scored = [cell for cell in rows if cell.labels == labels and not cell.beside]
     notes = (
-        f"{_data(profile)}: two of its classes an episode, none of them seen in training. "
-        'A "dataset size" of the paper is read as a number of different training episodes.',
+        f"{_data_title(profile)}: two of its classes per episode, none of them seen in "
+        'training. A "dataset size" of the paper is read as a number of different training '
+        "episodes.",
         LEGEND,
         "Separation is of the first seed alone, accuracy of all.",
-        seen_text(rows, [cell for cell in _scored(rows) if cell.labels == labels]),
+        training_text(rows, scored),
     )
     return Table(f"{labels} labels of 100", header, tuple(lines), notes)
+
+
+def _alignment_specs(profile: Profile) -> Specs:
+    """Return three specs of ``imagenet`` at the largest size: nothing else is run."""
+    wanted = [
+        pair_cell(profile, _ALIGNMENT_LABELS, pair, max(profile.sizes)) for pair in PAIRS
+    ]
+    cells = specs(profile)
+    return {cell: cells[cell] for cell in wanted}
+
+
+def _draw_alignment(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
+    """Draw one table of alignments, ours beside the paper's."""
+    lines = []
+    for pair in PAIRS:
+        cell = pair_cell(profile, _ALIGNMENT_LABELS, pair, max(profile.sizes))
+        measures = rows[cell]["measures"] if cell in rows else {}
+        line = [" and ".join(NAMES[side] for side in pair)]
+        printed = _PUBLISHED_ALIGNMENTS[pair]
+        for measure, value in zip(_ALIGNMENT_MEASURES, printed, strict=True):
+            line += [estimate_text(measures.get(measure)), f"{value:.3f}"]
+        lines.append(tuple(line))
+    header = ("pair", "mutual kNN", "paper", "cycle kNN", "paper", "LCS", "paper")
+    notes = (
+        "Ten nearest neighbours among 100 points: by chance the first is 0.10, the second "
+        "0.65. LCS is a share of ten. The paper does not print its number of neighbours. "
+        "Models are those of the first seed.",
+    )
+    return [Table("Alignment of representations", header, tuple(lines), notes)]
 
 
 ARTEFACT = Artefact(
@@ -191,4 +256,12 @@ ARTEFACT = Artefact(
     "separation; both are above Eig+ICL; alignment grows with data.",
     specs,
     draw,
+)
+ALIGNMENT = Artefact(
+    "alignment",
+    "Alignment of representations",
+    "At 5,000 datasets and 3% labels all three pairs are about equally aligned, E2E with "
+    "the eigenvectors most.",
+    _alignment_specs,
+    _draw_alignment,
 )

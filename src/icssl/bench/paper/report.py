@@ -8,22 +8,21 @@ from typing import Any
 
 from icssl._util.files import replacing
 from icssl.bench.paper.artefact import Profile
+from icssl.bench.paper.catalogue import ARTEFACTS, all_specs, render
 from icssl.bench.paper.claims import claims_markdown, claims_table
-from icssl.bench.paper.registry import ARTEFACTS, all_specs, render
 from icssl.bench.paper.verdicts import BREAK
 from icssl.bench.render import Item, Table, escape_markdown
-from icssl.bench.runs import read_runs
-from icssl.bench.store import Store
+from icssl.bench.store import Store, read_runs
 
 
-def provenance(profile: Profile, store: Store) -> str:
-    """How many rows there are, what they come from, and how long it took in all."""
-    rows = _own_rows(profile, store)
-    made = Counter(
+def _provenance(profile: Profile, store: Store) -> str:
+    """Return how many rows are stored, where they come from, and how long it took."""
+    rows = _rows_of_profile(profile, store)
+    machines = Counter(
         f"{row['device']}, torch {row['torch']}, icssl {row['version']} ({row['commit']})"
         for row in rows
     )
-    origins = "; ".join(f"{count} on {origin}" for origin, count in made.most_common())
+    origins = "; ".join(f"{count} on {origin}" for origin, count in machines.most_common())
     wanted = len(all_specs(ARTEFACTS, profile))
     text = f"{len(rows)} of {wanted} rows: {origins or 'none yet'}."
     seconds: Counter[str] = Counter()
@@ -34,29 +33,29 @@ def provenance(profile: Profile, store: Store) -> str:
 
 
 def cost_text(profile: Profile, store: Store) -> str:
-    """What the runs added up to, and what of it is not in these tables."""
-    runs, own = read_runs(store), len(_own_rows(profile, store))
+    """Return what the runs took in all, and how many rows are not of this profile."""
+    runs, n_rows = read_runs(store), len(_rows_of_profile(profile, store))
     if not runs:
         return "No run has noted its time."
     minutes = sum(run["seconds"] for run in runs) / 60
     longest = max(run["seconds"] for run in runs) / 60
-    noted = sum(run["rows"] for run in runs)
+    n_added = sum(run["rows"] for run in runs)
     parts = [
         f"{len(runs)} runs, the longest of {longest:.1f} minutes, took {minutes:.1f} "
-        f"minutes in all and added {noted:,} rows.",
-        f"The store has {len(store):,}: {own:,} of this profile, and {len(store) - own:,} "
-        "of what it was before.",
+        f"minutes in all and added {n_added:,} rows.",
+        f"The store has {len(store):,}: {n_rows:,} of this profile, and "
+        f"{len(store) - n_rows:,} of what it was before.",
     ]
-    if len(store) > noted:
+    if len(store) > n_added:
         parts.append(
-            f"{len(store) - noted:,} of them stand in no run's line: a run that is killed "
-            "leaves none, and its time is missing here."
+            f"{len(store) - n_added:,} of them stand in no run's line: a run that is "
+            "killed leaves none, and its time is missing here."
         )
     return " ".join(parts)
 
 
-def cost_table(profile: Profile, store: Store) -> Table:
-    """One line a run."""
+def _cost_table(profile: Profile, store: Store) -> Table:
+    """Return a table with one line per run."""
     lines = [
         (
             f"{run['rows']:,}",
@@ -73,15 +72,15 @@ def cost_table(profile: Profile, store: Store) -> Table:
 
 
 def cost_markdown(profile: Profile, store: Store) -> str:
-    """A page of its own."""
-    table = cost_table(profile, store)
+    """Return the page of what the rows cost."""
+    table = _cost_table(profile, store)
     rows = tuple(tuple(map(escape_markdown, row)) for row in table.rows)
-    made = escape_markdown(provenance(profile, store))
-    parts = ["# What the rows cost", profile.note, made]
+    origins = escape_markdown(_provenance(profile, store))
+    parts = ["# What the rows cost", profile.note, origins]
     return "\n\n".join([*parts, replace(table, rows=rows).markdown()]) + "\n"
 
 
-def _own_rows(profile: Profile, store: Store) -> list[dict[str, Any]]:
+def _rows_of_profile(profile: Profile, store: Store) -> list[dict[str, Any]]:
     keys = [spec.key for spec in all_specs(ARTEFACTS, profile)]
     return [store[key] for key in keys if key in store]
 
@@ -97,7 +96,7 @@ th { background: #f3f3f3; } img { max-width: 100%; } nav a { margin-right: 1rem;
 def write_report(
     profile: Profile, store: Store, folder: Path, claims: Path | None = None
 ) -> list[Path]:
-    """Draw everything from rows; the pages written."""
+    """Draw everything from rows, and return the paths of the pages."""
     cost = cost_markdown(profile, store)  # first, as it may find a damaged file
     items = {name: render(name, profile, store, folder) for name in ARTEFACTS}
     page = folder / "report.html"
@@ -120,17 +119,17 @@ def _page(profile: Profile, store: Store, items: dict[str, list[Item]]) -> str:
         f"<!doctype html><html lang='en'><meta charset='utf-8'><title>icssl, {profile.name}"
         f"</title><style>{_STYLE}</style><h1>In-context semi-supervised learning: every "
         f"table and figure</h1><p>{html.escape(profile.note)}</p>",
-        f"<p>{html.escape(provenance(profile, store))}</p><nav>{links}</nav>",
+        f"<p>{html.escape(_provenance(profile, store))}</p><nav>{links}</nav>",
         f"<h2 id='claims'>Claims</h2>{_with_lines(claims_table(profile, store))}",
     ]
     for name, artefact in ARTEFACTS.items():
         parts.append(f"<h2 id='{name}'>{html.escape(artefact.title)}</h2>")
         parts.append(f"<p><b>The paper:</b> {html.escape(artefact.says)}</p>")
         parts += [item.html() for item in items[name]]
-    parts.append(f"<h2 id='cost'>Cost</h2>{cost_table(profile, store).html()}")
+    parts.append(f"<h2 id='cost'>Cost</h2>{_cost_table(profile, store).html()}")
     return "\n".join([*parts, "</html>"])
 
 
 def _with_lines(table: Table) -> str:
-    """A table escapes its cells; the break between lines is the one tag that is meant."""
+    """Return a table as HTML: its cells are escaped but for the break between lines."""
     return table.html().replace(html.escape(BREAK), BREAK)

@@ -1,4 +1,4 @@
-"""How rows judge a claim: comparisons with intervals, in words, and a verdict."""
+"""How rows judge a claim: comparisons with intervals, as text, and a verdict."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from icssl.bench.paper.artefact import Cell, Profile, Rows
-from icssl.bench.paper.tables import compared
+from icssl.bench.paper.table_cells import (
+    compare_cells,
+)
 from icssl.evaluation.metrics import Estimate
 
 HOLDS, IN_PART, NOT = "holds", "holds in part", "does not hold"
@@ -31,7 +33,7 @@ Evidence = Mapping[str, Rows]
 
 @dataclass(frozen=True)
 class Finding:
-    """What we found: in words and numbers, the share of the largest class, a verdict."""
+    """The answer of our rows to a claim: text, share of the largest class, verdict."""
 
     ours: str
     majority: str
@@ -45,11 +47,11 @@ class Claim:
     says: str
     judge: Callable[[Profile, Evidence], Finding]
     stand_in: str = ""  # what it is tested on in place of the paper's own data
-    tables: Callable[[], str] = lambda: ""  # what the paper's own tables say of it
+    tables: Callable[[], str] = lambda: ""  # what the paper's own tables say about it
 
 
 class Pair(NamedTuple):
-    """A comparison: where it stands in the text, and what is to be above what."""
+    """One comparison: its place in the text, and the cell that should be above another."""
 
     place: str
     first: Cell
@@ -57,7 +59,7 @@ class Pair(NamedTuple):
 
 
 def pairs_of(firsts: Sequence[Cell], seconds: Sequence[Cell]) -> list[Pair]:
-    """Cells one by one, each with its number of labels for a place."""
+    """Return comparisons of cells one by one, each placed by its number of labels."""
     both = zip(firsts, seconds, strict=True)
     return [Pair(f"{first.labels:g}", first, second) for first, second in both]
 
@@ -65,37 +67,37 @@ def pairs_of(firsts: Sequence[Cell], seconds: Sequence[Cell]) -> list[Pair]:
 def by_margin(
     rows: Rows, series: Mapping[str, Sequence[Pair]], least: float = 0.0
 ) -> Finding:
-    """The first of each pair above the second, by at least so many points.
+    """Judge whether the first of each pair is above the second, by at least ``least``.
 
     A comparison is won if the difference lies above zero beyond its interval and is at
-    least ``least``. The claim holds if all are won, in part if half of them are. Each
-    series has a line with its name, every difference, and how many were won.
+    least ``least``. The claim holds if all are won, in part if half of them are. The text
+    has one line per series: its name, every difference, and how many were won.
     """
-    lines, won, used = [], [], []
+    lines, used, n_won = [], [], 0
     for name, pairs in series.items():
-        texts, ahead = [], 0
+        texts, n_ahead = [], 0
         for place, first, second in pairs:
-            found = compared(rows, first, second)
-            if found is None:
-                return missing()
-            difference = found.difference
-            texts.append(f"{place}: {points(difference)}")
-            ahead += difference.low > 0 and difference.mean >= least
+            comparison = compare_cells(rows, first, second)
+            if comparison is None:
+                return no_rows()
+            difference = comparison.difference
+            texts.append(f"{place}: {points_text(difference)}")
+            n_ahead += difference.low > 0 and difference.mean >= least
             used += [first, second]
-        told = [name] if name else []
-        told += [f"{', '.join(texts)} points", f"{ahead} of {len(pairs)}"]
-        lines.append("; ".join(told))
-        won.append(ahead)
+        parts = [name] if name else []
+        parts += [f"{', '.join(texts)} points", f"{n_ahead} of {len(pairs)}"]
+        lines.append("; ".join(parts))
+        n_won += n_ahead
     total = sum(map(len, series.values()))
     if len(series) > 1:
-        lines.append(f"in all {sum(won)} of {total}")
-    return finding(rows, used, BREAK.join(lines), share_of(sum(won), total))
+        lines.append(f"in all {n_won} of {total}")
+    return finding(rows, used, BREAK.join(lines), verdict_of_share(n_won, total))
 
 
 def by_level(rows: Rows, cell: Cell, level: float) -> Finding:
-    """Accuracy at or above a level, within the interval."""
+    """Judge whether accuracy is at or above a level, within the interval."""
     if cell not in rows:
-        return missing()
+        return no_rows()
     value = rows[cell]["metrics"]["accuracy"]
     high, low = value["mean"] + value["half_width"], value["mean"] - value["half_width"]
     verdict = HOLDS if low >= level else (IN_PART if high >= level else NOT)
@@ -103,20 +105,20 @@ def by_level(rows: Rows, cell: Cell, level: float) -> Finding:
     return finding(rows, [cell], text, verdict)
 
 
-def share_of(reached: int, of: int) -> str:
-    """The verdict when so many comparisons came out as claimed."""
-    if reached == of:
+def verdict_of_share(n_won: int, total: int) -> str:
+    """Return the verdict when so many comparisons came out as claimed."""
+    if n_won == total:
         return HOLDS
-    return IN_PART if 2 * reached >= of else NOT
+    return IN_PART if 2 * n_won >= total else NOT
 
 
-def points(difference: Estimate) -> str:
-    """A difference of accuracies in points, with its interval."""
+def points_text(difference: Estimate) -> str:
+    """Return a difference of accuracies in points, with its interval."""
     return f"{100 * difference.mean:+.1f} ± {100 * difference.half_width:.1f}"
 
 
 def finding(rows: Rows, cells: Sequence[Cell], text: str, verdict: str) -> Finding:
-    """A verdict from rows, unless one of their models was still improving."""
+    """Return a verdict from rows, unless one of their models was still improving."""
     used = [rows[cell] for cell in cells]
     if any(row.get("undertrained") for row in used):
         verdict = UNDERTRAINED
@@ -126,29 +128,31 @@ def finding(rows: Rows, cells: Sequence[Cell], text: str, verdict: str) -> Findi
     return Finding(text, " to ".join(dict.fromkeys([*shares[:1], *shares[-1:]])), verdict)
 
 
-def missing() -> Finding:
-    """What is found where a row is not there."""
+def no_rows() -> Finding:
+    """Return the finding where a row is missing."""
     return Finding("", "", NO_ROWS)
 
 
-def verdict_of(claim: Claim, found: Finding) -> str:
-    """A claim about data that cannot be had is not tested by other data."""
-    if not claim.stand_in or found.verdict in (NO_ROWS, TOO_SMALL):
-        return found.verdict
-    return f"{UNTESTED}; with {claim.stand_in}: {found.verdict}"
+def verdict_text(claim: Claim, answer: Finding) -> str:
+    """Return a verdict; other data than the paper's do not test a claim about its data."""
+    if not claim.stand_in or answer.verdict in (NO_ROWS, TOO_SMALL):
+        return answer.verdict
+    return f"{UNTESTED}; with {claim.stand_in}: {answer.verdict}"
 
 
-def tally(judged: Sequence[tuple[Claim, Finding]]) -> str:
-    """How many claims came out how, those on stand-ins apart."""
-    own = [found.verdict for claim, found in judged if not claim.stand_in]
-    others = [found.verdict for claim, found in judged if claim.stand_in]
+def tally(answers: Sequence[tuple[Claim, Finding]]) -> str:
+    """Return how many claims have which verdict, those on stand-ins separately."""
+    testable = [answer.verdict for claim, answer in answers if not claim.stand_in]
+    others = [answer.verdict for claim, answer in answers if claim.stand_in]
     return (
-        f"Of {len(judged)} claims, {len(own)} can be tested here: {_counts(own)}. Of the "
-        f"{len(others)} others, with stand-ins for their data: {_counts(others)}."
+        f"Of {len(answers)} claims, {len(testable)} can be tested here: "
+        f"{_counts_text(testable)}. Of the {len(others)} others, with stand-ins for their "
+        f"data: {_counts_text(others)}."
     )
 
 
-def _counts(verdicts: Sequence[str]) -> str:
+def _counts_text(verdicts: Sequence[str]) -> str:
     kinds = (HOLDS, IN_PART, NOT, NO_VERDICT)
-    found = Counter(verdict.partition(",")[0] for verdict in verdicts)
-    return ", ".join(f"{kind} {found[kind]}" for kind in kinds)
+    # Two verdicts give their reason after a comma.
+    counts = Counter(verdict.partition(",")[0] for verdict in verdicts)
+    return ", ".join(f"{kind} {counts[kind]}" for kind in kinds)

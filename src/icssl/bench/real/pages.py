@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from icssl.bench.plots import COLOURS
-from icssl.bench.real.run import BINS, Row
+from icssl.bench.real.scores import BINS
 from icssl.bench.render import Item, Table, save_picture, write_page
-from icssl.evaluation.metrics import Comparison, Estimate, paired
+from icssl.bench.store import Row
+from icssl.evaluation.metrics import Comparison, Estimate, compare_paired
 from icssl.methods import TITLES
 from icssl.methods.registry import LABELLED_ONLY, OURS, names_in
 
@@ -156,7 +157,9 @@ def cliques(ranks: Sequence[float], critical: float) -> list[tuple[int, int]]:
 def difference(cells: Any, first: str, second: str) -> Comparison:
     """One method minus another with the 95% interval over sets, each set counted once."""
     means = cells[[first, second]].groupby(level="set", sort=False).mean()
-    return paired(*(torch.tensor(means[name].to_numpy()) for name in (first, second)))
+    return compare_paired(
+        *(torch.tensor(means[name].to_numpy()) for name in (first, second))
+    )
 
 
 def best_peer(cells: Any, peers: Iterable[str]) -> str:

@@ -10,15 +10,19 @@ Axis names: b = tables, n = rows (points), d = columns, c = classes.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Generator, Tensor
 
 from icssl._util.errors import check_at_least, check_choice
 from icssl._util.random import generator_for
 from icssl.episodes.episode import Episode
 from icssl.episodes.labels import choose_per_class
+from icssl.tables.columns import ColumnScale
 
+_NEW_SHARE = 6  # one row in so many is left out of its context and predicted as a new row
 _TINY = 1e-6
 
 
@@ -68,7 +72,7 @@ class TaskSpec:
         n, d, c, per_class = self._shape(draws, labels)
         kind = draws.choice(self.kinds)
         x, y = KINDS[kind](draws, b, n, d, c)
-        x = corrupt_columns(draws, _standardise(x))
+        x = _corrupt_columns(draws, _standardise(x))
         y = y if kind in _CLEAN else _corrupt_labels(draws, y, c)
         labelled = choose_per_class(y, per_class, c, generator=generator)
         x = x.nan_to_num(0.0, 0.0, 0.0).to(dtype)
@@ -80,6 +84,62 @@ class TaskSpec:
         c = min(draws.whole(*self.classes), n // 4)
         per_class = draws.whole(*self.labels_per_class) if labels is None else int(labels)
         return n, d, c, max(1, min(per_class, n // (2 * c)))
+
+
+class Task(NamedTuple):
+    """A batch of contexts, and new rows that were left out of them."""
+
+    x: Tensor
+    y: Tensor
+    labelled: Tensor
+    n_classes: int
+    new_x: Tensor
+    new_y: Tensor
+
+    @classmethod
+    def of_episode(cls, episode: Episode) -> "Task":
+        """Scale tables, and take their last rows, which have no label, as new rows."""
+        # Labelled rows first, so that all of them are in the context.
+        is_labelled = episode.labelled.to(torch.uint8)
+        order = is_labelled.argsort(dim=1, descending=True, stable=True)
+        x = episode.x.gather(1, order[..., None].expand_as(episode.x))
+        y, labelled = episode.y.gather(1, order), episode.labelled.gather(1, order)
+        n = max(int(labelled.sum(1).max()), x.shape[1] - x.shape[1] // _NEW_SHARE)
+        context, new = scale_like_encoder(x[:, :n], x[:, n:])
+        return cls(context, y[:, :n], labelled[:, :n], episode.n_classes, new, y[:, n:])
+
+    def part(self, tables: slice) -> "Task":
+        """Return some of the contexts."""
+        return Task(
+            self.x[tables],
+            self.y[tables],
+            self.labelled[tables],
+            self.n_classes,
+            self.new_x[tables],
+            self.new_y[tables],
+        )
+
+
+def scale_like_encoder(
+    context: Float[Tensor, "b n d"], new: Float[Tensor, "b r d"]
+) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b r d"]]:
+    """Scale tables as :class:`ColumnEncoder` does: by their contexts, with its own code.
+
+    Parameters
+    ----------
+    context : Tensor
+        Rows that the classifier is fitted to, one table per entry of the batch.
+    new : Tensor
+        Rows of the same tables that it predicts later.
+    """
+    columns = context.mT.flatten(0, 1), new.mT.flatten(0, 1)  # (b * d, rows)
+    scale = ColumnScale.fit(columns[0].double().cpu().numpy())
+    scaled = (torch.from_numpy(scale(part.double().cpu().numpy()).T) for part in columns)
+    scaled_context, scaled_new = (
+        part.reshape(rows.mT.shape).mT.to(rows)
+        for part, rows in zip(scaled, (context, new), strict=True)
+    )
+    return scaled_context, scaled_new
 
 
 class _Draws:
@@ -156,6 +216,7 @@ def _distant_clusters(
 ) -> tuple[Tensor, Tensor]:
     """Draw one Gaussian part per class, each with as much room, however many there are."""
     inner = draws.whole(2, 12)
+    # Volume grows with the power of the dimension: as much for each class as three have.
     room = (c / 3) ** (1 / inner)
     return _gaussians(draws, b, n, d, c, inner=inner, parts=1, room=room)
 
@@ -175,6 +236,7 @@ def _gaussians(
     y = torch.multinomial(shares, n, replacement=True, generator=draws.generator)
     part = y * parts + draws.below(parts, b, n)
     centres = room * draws.log_between(0.8, 4) * draws.normal(b, c * parts, inner)
+    # Each part has its own covariance, shapes @ shapes.T, about as wide in any dimension.
     width = draws.between(0.3, 1.2) * inner**-0.5
     shapes = width * draws.normal(b, c * parts, inner, inner)
     rows = torch.arange(b, device=y.device)[:, None]
@@ -190,6 +252,7 @@ def _surface(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Ten
     u = draws.log_between(2, 8) * draws.uniform(b, n, draws.whole(1, 3))
     waves = torch.cat([u.sin(), u.cos(), 0.3 * u], dim=-1)
     x = _network(draws, waves, d, depth=draws.whole(1, 2), width=max(16, min(d, 64)))
+    # A class has one region of the surface or two, each around one of the points.
     regions = c * draws.whole(1, 2)
     centre_rows = draws.uniform(b, n).topk(min(regions, n), dim=1).indices
     centres = u.gather(1, centre_rows[..., None].expand(-1, -1, u.shape[-1]))
@@ -251,6 +314,7 @@ def _tree_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor
 
 def _causal_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
     """Draw columns and scores as nodes of one random graph: causes, effects, neither."""
+    # New nodes are functions of all nodes before them, so that the graph has no cycle.
     nodes = draws.normal(b, n, draws.whole(2, 8))
     while nodes.shape[-1] < d + c:
         width = min(draws.whole(2, 32), d + c - nodes.shape[-1])
@@ -274,7 +338,7 @@ KINDS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
 _CLEAN = ("apart",)  # kinds whose labels have no noise
 
 
-def corrupt_columns(draws: _Draws, x: Tensor) -> Tensor:
+def _corrupt_columns(draws: _Draws, x: Tensor) -> Tensor:
     """Return columns as real tables have them: noisy, useless, repeated, skewed, binary."""
     d = x.shape[-1]
     some = max(1, d // draws.whole(2, 4))

@@ -21,7 +21,7 @@ MANIFOLDS: dict[str, type[Manifold]] = {
 
 
 def manifold_named(name: str) -> Manifold:
-    """The manifold of that name, with its default sizes."""
+    """Return the manifold of that name, with its default sizes."""
     check_choice("manifold", name, MANIFOLDS)
     return MANIFOLDS[name]()
 

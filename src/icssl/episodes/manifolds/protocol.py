@@ -1,8 +1,8 @@
-"""What every manifold is: a chart, a metric, a distance, a way to draw points.
+"""The protocol of manifolds, and the random motions of points in space.
 
 Axis names of this package: m = chart coordinates, d = ambient coordinates. Points are
 drawn and compared in chart coordinates ``u (..., m)`` and shown to a model as
-``embed(u) (..., d)``. A motion, drawn for each episode, then turns, moves and scales them.
+``embed(u) (..., d)``. A random motion per episode then rotates, shifts and scales them.
 """
 
 from typing import Protocol, runtime_checkable
@@ -20,17 +20,17 @@ class Manifold(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in specs."""
+        """Name of the manifold in specs."""
         ...
 
     @property
     def chart_dimension(self) -> int:
-        """m."""
+        """Number of chart coordinates m."""
         ...
 
     @property
     def ambient_dimension(self) -> int:
-        """d."""
+        """Number of ambient coordinates d."""
         ...
 
     @property
@@ -41,35 +41,35 @@ class Manifold(Protocol):
     def draw(
         self, *shape: int, generator: Generator, measure: str, dtype: torch.dtype
     ) -> Float[Tensor, "*shape m"]:
-        """Chart coordinates, uniform in the chart or by area."""
+        """Draw chart coordinates, uniform in the chart or by area."""
         ...
 
     def embed(self, u: Float[Tensor, "*b m"]) -> Float[Tensor, "*b d"]:
-        """The chart: points in space."""
+        """Map chart coordinates to points in space."""
         ...
 
     def metric(self, u: Float[Tensor, "*b m"]) -> Float[Tensor, "*b m m"]:
-        """The line element: ``ds^2 = du^T metric du``."""
+        """Return the metric tensor: ``ds^2 = du^T metric du``."""
         ...
 
     def distance(
         self, u: Float[Tensor, "*#b m"], v: Float[Tensor, "*#b m"]
     ) -> Float[Tensor, "*b"]:
-        """Geodesic distance."""
+        """Return the geodesic distance between points."""
         ...
 
     def residual(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
-        """How far a point lies off the surface; zero on it."""
+        """Return how far a point lies off the surface; zero on it."""
         ...
 
 
 def uniform(*shape: int, generator: Generator, dtype: torch.dtype) -> Tensor:
-    """Numbers in [0, 1), on the generator's device."""
+    """Draw numbers in [0, 1), on the generator's device."""
     return torch.rand(*shape, generator=generator, device=generator.device, dtype=dtype)
 
 
 def angle_between(a: Float[Tensor, "*#b"], b: Float[Tensor, "*#b"]) -> Float[Tensor, "*b"]:
-    """The difference of two angles the short way round, in [0, pi]."""
+    """Return the difference of two angles the short way round, in [0, pi]."""
     difference = (a - b).abs().remainder(2 * torch.pi)
     return torch.minimum(difference, 2 * torch.pi - difference)
 
@@ -80,19 +80,20 @@ ROTATIONS = ("planar", "full", "none")
 def random_scales(
     *shape: int, low: float, high: float, generator: Generator, dtype: torch.dtype
 ) -> Float[Tensor, "*shape"]:
-    """Isotropic scale factors, uniform between ``low`` and ``high``."""
+    """Draw isotropic scale factors, uniform between ``low`` and ``high``."""
     return low + (high - low) * uniform(*shape, generator=generator, dtype=dtype)
 
 
 def random_rotations(
     *shape: int, kind: str, generator: Generator, dtype: torch.dtype
 ) -> Float[Tensor, "*shape 3 3"]:
-    """Rotations of R^3, to be applied as ``x @ rotation``.
+    """Draw rotations of R^3, to be applied as ``x @ rotation``.
 
     Parameters
     ----------
     kind : {"planar", "full", "none"}
-        About the third axis (the paper's code), uniform on SO(3) (its text), or none.
+        Rotation about the third axis (the paper's code), uniform on SO(3) (its text), or
+        none.
     """
     if kind == "none":
         eye = torch.eye(3, dtype=dtype, device=generator.device)
@@ -111,12 +112,13 @@ def random_rotations(
 def random_shifts(
     *shape: int, size: float, generator: Generator, dtype: torch.dtype
 ) -> Float[Tensor, "*shape 3"]:
-    """Translations in the plane, each coordinate uniform in [-size, size]."""
+    """Draw translations in the plane, each coordinate uniform in [-size, size]."""
     planar = size * (2 * uniform(*shape, 2, generator=generator, dtype=dtype) - 1)
     return torch.nn.functional.pad(planar, (0, 1))
 
 
 def _from_quaternion(q: Float[Tensor, "*b 4"]) -> Float[Tensor, "*b 3 3"]:
+    """Return the rotation of a unit quaternion; normal draws of it are uniform on SO(3)."""
     w, x, y, z = q.unbind(-1)
     rows = [
         1 - 2 * (y * y + z * z),
