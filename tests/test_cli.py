@@ -11,9 +11,9 @@ import pytest
 import torch
 import typer
 from PIL import Image
-from typer.testing import CliRunner
 
-from helpers import drawn_colours, toy
+from helpers import drawn_colours, text_of, toy
+from helpers import run_command as run
 from icssl import __version__
 from icssl.app.cli import app
 from icssl.app.cli.common import user_errors
@@ -23,15 +23,6 @@ from icssl.episodes.stream import load_episodes
 from icssl.model.build import load_model
 from icssl.tables.reader import read_features
 from icssl.training.config import PRESETS, load_config
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, arguments)
-
-
-def text_of(result):
-    """The output without boxes and line breaks."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
 
 
 def test_help_names_every_command():
