@@ -20,6 +20,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from icssl import ICSSLTransformer
+from icssl.model import eigenmap
 from icssl.training.config import load_config
 from icssl.training.group import Group, episode_drawer
 from icssl.training.step import AdamState, Step
@@ -130,9 +131,15 @@ def main():
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", help="Measure only cases whose name contains this.")
+    parser.add_argument(
+        "--no-stage2-kernels",
+        action="store_true",
+        help="Compute stage 2 without its Triton kernels, to see what they gain.",
+    )
     parser.add_argument("--toy", action="store_true", help="Use two episodes per step.")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
+    eigenmap.USE_TRITON = not options.no_stage2_kernels
     device = options.device
     cases = CPU_CASES if device == "cpu" else GPU_CASES
     cases = [case for case in cases if not options.only or options.only in case[0]]
