@@ -6,7 +6,6 @@ import sys
 import warnings
 import weakref
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import F64, F64_DEEP, few_labels
 from icssl import ICSSLClassifier
-from icssl.classifier import context_features, graph_exact, graph_sparse, graphs, plan
+from icssl.classifier import context_features, graph_exact, graph_sparse, plan
 from icssl.classifier import fitted as fitted_file
 from icssl.classifier import kernels as kernels_file
 from icssl.classifier.eigenmap import SPARE_COLUMNS
@@ -40,7 +39,6 @@ from icssl.classifier.graph_sparse import (
     make_search,
 )
 from icssl.classifier.graphs import (
-    BANDWIDTH_NEIGHBOURS,
     SPARSE_NEIGHBOURS,
     Backend,
     DenseGraph,
@@ -855,17 +853,3 @@ def test_a_bar_where_it_is_asked_for(monkeypatch, capsys):
     assert out == ""
     assert "predicting" in err
     assert "100%" in err
-
-
-def test_constants_that_errors_and_documents_name():
-    rule = (Path(__file__).parents[1] / "docs" / "scale.md").read_text()
-    for words in (
-        f"at most {plan._MOST_CELLS // plan._MOST_ROWS} columns | {plan._MOST_ROWS:,} rows",
-        f"{plan._MOST_CELLS:,} cells, but at least {plan._WIDE_ROWS:,} rows",
-        f'`"dense"` or `"exact"` | {plan.DENSE_ROWS:,} rows',
-        f"from {plan._GPU_ROWS:,} rows on) | {plan._DENSE_ROWS_GPU:,} rows",
-    ):
-        assert words in rule
-    assert SPARSE_NEIGHBOURS >= BANDWIDTH_NEIGHBOURS
-    assert plan.DENSE_ROWS == graphs.SOLVED_ROWS
-    assert graph_sparse.BRUTE_FORCE_ROWS < graph_sparse.MOST_BRUTE_FORCE_ROWS

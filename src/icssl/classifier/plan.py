@@ -36,7 +36,7 @@ MODELS = {
 }
 """The graphs that every choice of ``model`` uses."""
 
-# The rule for backends and views. It stands here and in docs/scale.md, and nowhere else.
+# The rule for backends and views. A test compares the pages that name these numbers.
 DENSE_ROWS = SOLVED_ROWS
 """Contexts of more rows hold no matrix of them on a CPU, unless asked for."""
 
