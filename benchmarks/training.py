@@ -132,19 +132,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", help="Measure only cases whose name contains this.")
     parser.add_argument(
-        "--no-stage2-kernels",
-        action="store_true",
-        help="Compute stage 2 without its Triton kernels, to see what they gain.",
-    )
-    parser.add_argument(
         "--torch-stage-2",
         action="store_true",
-        help="Run stage 2 without its Triton kernels; the result's name ends in -torch-stage-2.",
+        help="Run stage 2 without its Triton kernels, to see what they gain.",
     )
     parser.add_argument("--toy", action="store_true", help="Use two episodes per step.")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
-    eigenmap.USE_TRITON = not options.no_stage2_kernels
     device = options.device
     eigenmap.USE_TRITON = not options.torch_stage_2
     cases = CPU_CASES if device == "cpu" else GPU_CASES

@@ -331,6 +331,26 @@ def test_parity_is_measured_at_toy_size(tmp_path):
     assert "16" in (tmp_path / "results" / "benchmark-parity.md").read_text()
 
 
+def test_seconds_are_added_up_by_test_file(tmp_path):
+    script = runpy.run_path(str(ROOT / "scripts" / "test_seconds.py"))
+    report = tmp_path / "report.xml"
+    report.write_text(
+        """<testsuites><testsuite>
+        <testcase classname="tests.test_head" name="a" time="1.5" />
+        <testcase classname="tests.test_head.TestB" name="b" time="2.0" />
+        <testcase classname="tests.test_head" name="c" time="0.0"><skipped /></testcase>
+        <testcase classname="src.icssl.model.head" name="icssl.model.head" time="0.25" />
+        </testsuite></testsuites>"""
+    )
+    files = script["seconds_by_file"](report)
+    assert files == {"tests/test_head.py": (2, 3.5), "doctests of src/icssl": (1, 0.25)}
+    table = script["table_of"](files)
+    assert table.splitlines()[2] == "| `tests/test_head.py` | 2 | 4 |"
+    page = script["replace_table"]((ROOT / "CONTRIBUTING.md").read_text(), table)
+    assert script["replace_table"](page, table) == page
+    assert table in page
+
+
 def test_gallery_is_drawn(tmp_path):
     script = ROOT / "scripts" / "draw_gallery.py"
     subprocess.run([sys.executable, script, "--root", tmp_path], check=True)
