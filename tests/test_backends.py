@@ -58,7 +58,7 @@ from icssl.classifier.plan import (
     views_for,
 )
 from icssl.classifier.views import VIEWS
-from icssl.tables import chunks
+from icssl.tables import columns
 
 F32 = {"rtol": 1e-4, "atol": 1e-5}  # what the exact backend promises in float32
 GB = 10**9
@@ -775,14 +775,14 @@ def test_chunks_give_what_the_whole_gives(monkeypatch):
         whole = found.predict_proba(table_), found.transform(table_)
         reach = found.predict_reach(table_)
         with monkeypatch.context() as patch:
-            patch.setattr(chunks, "CELLS", 64 * 30)
-            assert len(list(chunks.chunks(table_))) == 7
+            patch.setattr(columns, "CHUNK_CELLS", 64 * 30)
+            assert len(list(columns.row_chunks(table_))) == 7
             for one, other in zip(
                 (found.predict_proba(table_), found.transform(table_)), whole, strict=True
             ):
                 np.testing.assert_allclose(one, other, **F64_DEEP)
             np.testing.assert_allclose(found.predict_reach(table_), reach, **F64_DEEP)
-            assert len(list(chunks.chunks(X.tolist()))) == 1
+            assert len(list(columns.row_chunks(X.tolist()))) == 1
             np.testing.assert_array_equal(
                 found.predict(table_), found.classes_[whole[0].argmax(axis=1)]
             )
@@ -792,14 +792,14 @@ def test_chunks_of_a_given_graph(monkeypatch):
     w, y = given()
     found = fitted(w, y, metric="precomputed")
     whole = found.predict_proba(w)
-    monkeypatch.setattr(chunks, "CELLS", 200 * 30)
+    monkeypatch.setattr(columns, "CHUNK_CELLS", 200 * 30)
     np.testing.assert_allclose(found.predict_proba(w), whole, **F64_DEEP)
 
 
 def test_a_wrong_cell_is_named_by_its_chunk(monkeypatch):
     X, y = digits(200)
     found = fitted(X, y, model="one view")
-    monkeypatch.setattr(chunks, "CELLS", 64 * 50)
+    monkeypatch.setattr(columns, "CHUNK_CELLS", 64 * 50)
     X[107, 3] = np.inf
     with pytest.raises(ValueError, match=r"from row 100 on: .*infinity.*row 7, column 3"):
         found.predict(X)
@@ -822,7 +822,7 @@ def test_new_rows_are_read_a_chunk_at_a_time(monkeypatch):
         return prediction
 
     monkeypatch.setattr(fitted_file.FittedContext, "predict_new", watched)
-    monkeypatch.setattr(chunks, "CELLS", 64 * 50)
+    monkeypatch.setattr(columns, "CHUNK_CELLS", 64 * 50)
     assert len(found.predict(X)) == 200
     assert len(seen) == 4
 
@@ -831,7 +831,7 @@ def test_a_bar_where_it_is_asked_for(monkeypatch, capsys):
     X, y = digits(200)
     monkeypatch.setenv("FORCE_COLOR", "1")  # a bar is for terminals
     found = fitted(X, y, model="one view")
-    monkeypatch.setattr(chunks, "CELLS", 64 * 50)
+    monkeypatch.setattr(columns, "CHUNK_CELLS", 64 * 50)
     found.predict(X)
     assert capsys.readouterr() == ("", "")
     found.set_params(verbose=True).predict(X)

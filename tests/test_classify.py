@@ -11,11 +11,18 @@ from typer.testing import CliRunner
 
 from helpers import skip_without_reader
 from icssl.app.cli import app
-from icssl.app.labelling import Labelling, class_rows, demo_table, label_rows, summary_lines
-from icssl.app.labelling_pieces import CONTEXT_ROWS
+from icssl.app.labelling import (
+    CONTEXT_ROWS,
+    SUGGESTIONS,
+    Labelling,
+    class_rows,
+    demo_table,
+    label_rows,
+    summary_lines,
+)
 from icssl.app.labelling_report import least_certain, report_html
 from icssl.classifier.plan import MODELS
-from icssl.tables.files import LabelTable, read_table, write_table
+from icssl.tables.reader import LabelTable, read_table, write_table
 
 pd = pytest.importorskip("pandas")
 
@@ -266,7 +273,7 @@ def test_npz_with_wrong_arrays_is_an_error_in_words(tmp_path):
     for target, words in (
         ("label", "has no array 'label': it has 'x', 'table', 'few'."),
         ("tabel", "Did you mean 'table'?"),
-        ("table", "'table' must have a label a row, got (3, 2)"),
+        ("table", "'table' must have one label per row, got (3, 2)"),
         ("few", "nothing to learn from"),
     ):
         result = run(path, "--target", target)
@@ -345,6 +352,7 @@ def test_help_teaches():
     for word in ("--demo", "--report", "flowers-labelled.csv", "reach", "probability"):
         assert word in text
     assert f"[default: ({CONTEXT_ROWS:,})]" in text
+    assert f"[default: ({SUGGESTIONS})]" in text
     assert f"and some others, {CONTEXT_ROWS:,} by default" in text
     for model in MODELS:
         assert model in text
@@ -448,9 +456,9 @@ def test_another_separator_is_suggested(tmp_path, mark):
 def test_the_mean_of_a_class_is_over_rows_without_a_label():
     labelling = label_rows(demo_table())
     for code, row in enumerate(labelling.tally.class_rows):
-        found = (labelling.codes == code) & (labelling.given < 0)
+        found = (labelling.codes == code) & (labelling.given_codes < 0)
         assert row[3] == f"{labelling.probability[found].mean():.3f}"
-    known = replace(labelling, given=labelling.codes)
+    known = replace(labelling, given_codes=labelling.codes)
     assert {row[3] for row in known.tally.class_rows} == {"-"}
 
 

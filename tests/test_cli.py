@@ -22,7 +22,7 @@ from icssl.app.cli.common import Console, show_progress, user_errors
 from icssl.app.demo import CLOUDS, METHODS, run_demo
 from icssl.episodes.stream import load_episodes
 from icssl.model.build import load_model
-from icssl.tables.features import read_features
+from icssl.tables.reader import read_features
 from icssl.training.config import PRESETS, load_config
 
 

@@ -29,7 +29,8 @@ from icssl import ICSSLClassifier
 from icssl._util.errors import did_you_mean
 from icssl.app.cli import app as command
 from icssl.app.cli.tools import _host_in_link
-from icssl.app.explore import figures, tables
+from icssl.app.explore import figures
+from icssl.app.explore import uploads as tables
 from icssl.app.explore.clouds import (
     SOURCES,
     cache_last,
@@ -401,10 +402,10 @@ def test_a_table_is_read_labelled_marked_and_written(suffix, tmp_path):
     upload = uploads.add(path.name, encoded(path.read_bytes()))
     assert upload.guess == "species"
     assert uploads.columns(upload.key) == [str(name) for name in frame.columns]
-    found, warned = tables.labelled_table(upload, "species", ((70, "versicolor"),))
+    found, warned = tables.label_upload(upload, "species", ((70, "versicolor"),))
     assert warned == ()
     assert found.labels[70] == "versicolor"
-    assert (found.given >= 0).sum() == 7
+    assert (found.given_codes >= 0).sum() == 7
     name, content = tables.download(upload, found)
     assert name == f"flowers-labelled{suffix}"
     written = tmp_path / name
@@ -421,8 +422,8 @@ def test_a_table_is_read_labelled_marked_and_written(suffix, tmp_path):
         ("code.py", b"import os", "drop a file that ends in .csv or .parquet"),
         ("empty.csv", b"", "is empty"),
         ("torn.parquet", b"PAR1", "torn.parquet cannot be read as .parquet"),
-        ("picture.csv", b"\x89PNG\xff\xfe", "picture.csv cannot be read as a table"),
-        ("ragged.csv", b'a,b\n"1,2\n3,4\n', "ragged.csv cannot be read as a table"),
+        ("picture.csv", b"\x89PNG\xff\xfe", "picture.csv is not text in UTF-8"),
+        ("ragged.csv", b'a,b\n"1,2\n3,4\n', "ragged.csv cannot be read from line 2 on"),
         (
             "long.csv",
             b"a,b\n" + b"1,2\n" * 5001,
@@ -438,9 +439,8 @@ def test_what_is_no_table_for_the_page_is_refused(name, content, words):
 
 
 def test_a_line_cut_short_is_named_without_the_folder_it_is_read_from():
-    upload = tables.read_upload("short.csv", encoded(b"a,b,label\n1,2,x\n3\n"))
     with pytest.raises(ValueError, match=r"^short\.csv, line 3, has 1 fields") as caught:
-        tables.labelled_table(upload, "label", ())
+        tables.read_upload("short.csv", encoded(b"a,b,label\n1,2,x\n3\n"))
     assert tempfile.gettempdir() not in str(caught.value)
 
 
@@ -482,7 +482,7 @@ def test_the_name_of_a_file_is_never_a_path(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     upload = tables.read_upload(name, encoded(b"a,label\n1,x\n2,y\n3,\n4,\n"))
     assert upload.name == "x.csv"
-    found, _ = tables.labelled_table(upload, "label", ())
+    found, _ = tables.label_upload(upload, "label", ())
     assert tables.download(upload, found)[0] == "x-labelled.csv"
     assert list(tmp_path.iterdir()) == []
 
@@ -512,13 +512,13 @@ def test_the_page_says_what_to_do_about_a_table():
 def test_marks_are_of_the_kind_of_the_other_labels():
     text = b"a,label\n" + b"1,0\n5,1\n" * 5 + b"2,\n4,\n"
     upload = tables.read_upload("numbers.csv", encoded(text))
-    found, _ = tables.labelled_table(upload, "label", ((10, "1"), (11, "2")))
+    found, _ = tables.label_upload(upload, "label", ((10, "1"), (11, "2")))
     assert found.labels[[10, 11]].tolist() == [1, 2]
     with pytest.raises(ValueError, match="whole numbers, got 'oak'"):
-        tables.labelled_table(upload, "label", ((10, "oak"),))
+        tables.label_upload(upload, "label", ((10, "oak"),))
     for row in (99, -1):
         with pytest.raises(ValueError, match=f"row {row} is not in the table"):
-            tables.labelled_table(upload, "label", ((row, "1"),))
+            tables.label_upload(upload, "label", ((row, "1"),))
 
 
 def test_every_picture_of_an_embedding_says_how_it_is_drawn():
@@ -593,7 +593,7 @@ def test_tables_that_are_labelled_at_once_keep_their_own_warnings():
 
     def warned(i):
         upload = uploads.add(f"{i}.csv", encoded(contents[i]))
-        return tables.labelled_table(upload, "label", ())[1]
+        return tables.label_upload(upload, "label", ())[1]
 
     before = list(warnings.filters)
     found = in_threads(8, warned)

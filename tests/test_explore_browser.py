@@ -340,7 +340,7 @@ def test_bad_files_are_explained_and_the_page_lives_on(page, tmp_path, flowers):
     bad = {
         "notes.txt": (b"hello", "drop a file that ends in .csv or .parquet"),
         "torn.parquet": (b"PAR1 and nothing", "cannot be read as .parquet"),
-        "picture.csv": (b"\x89PNG\r\n\xff\xfe", "cannot be read as a table"),
+        "picture.csv": (b"\x89PNG\r\n\xff\xfe", "is not text in UTF-8"),
         "large.csv": (b"x,y\n" * (3 * 2**20), "the page takes 8 MB"),
     }
     for name, (content, words) in bad.items():

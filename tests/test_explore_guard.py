@@ -15,7 +15,8 @@ import pytest
 pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
 
 from icssl.app.explore import app as app_module
-from icssl.app.explore import figures, tables
+from icssl.app.explore import figures
+from icssl.app.explore import uploads as tables
 from icssl.app.explore.app import build_app, listen, server_on
 from icssl.app.explore.state import State
 

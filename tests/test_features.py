@@ -19,7 +19,7 @@ from icssl.episodes.feature_tables import (
     load_backbone,
     save_features,
 )
-from icssl.tables.features import read_features
+from icssl.tables.reader import read_features
 
 ROWS, WIDTH = 60, 5
 
@@ -120,9 +120,9 @@ def bad_files(tmp_path, arrays):
         ("rank.npy", r"with the class in the last column, got \(5,\)"),
         ("torn.npy", "cannot be read as .npy"),
         ("no-label.csv", "has no column one of label, target, class, y: it has a, b"),
-        ("empty.csv", "cannot be read as .csv"),
+        ("empty.csv", "empty.csv is empty"),
         ("torn.parquet", "cannot be read as .parquet"),
-        ("table.txt", "must end in .npz, .npy, .csv, .parquet or be a folder"),
+        ("table.txt", "must end in .csv, .parquet, .npz, .npy or be a folder"),
         ("no-images", "has no images in folders by class"),
         ("bad-image", r"x.png cannot be read as an image"),
     ],

@@ -14,10 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from icssl.app.cli import app
-from icssl.app.explore import tables
-from icssl.tables.files import check_names, frame_table, read_table
+from icssl.app.explore import uploads
 from icssl.tables.npz import write_arrays
 from icssl.tables.pieces import pieces_of
+from icssl.tables.reader import choose_target, read_table
+from icssl.tables.table_file import FileTable, Source, check_names
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -72,7 +73,7 @@ def bombs():
 
 READ_IN_A_CHILD = """
 import json, resource, sys
-from icssl.app.explore.tables import read_upload
+from icssl.app.explore.uploads import read_upload
 import pandas, pyarrow.parquet
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before, said = peak(), {}
@@ -127,7 +128,7 @@ def test_the_rows_of_a_parquet_file_are_those_of_its_groups():
     assert pq.read_metadata(BytesIO(lie)).num_rows == 50
     assert len(pq.read_table(BytesIO(lie))) == rows
     with pytest.raises(ValueError, match="1,000,003 rows, and the page takes 5,000"):
-        tables.read_upload("lie.parquet", encoded(lie))
+        uploads.read_upload("lie.parquet", encoded(lie))
 
 
 def test_a_footer_that_lies_about_pages_is_found_out():
@@ -137,7 +138,7 @@ def test_a_footer_that_lies_about_pages_is_found_out():
     assert pq.read_metadata(BytesIO(lie)).row_group(0).total_byte_size == 1000
     assert len(pq.read_table(BytesIO(lie))) == 80  # readers believe the pages
     with pytest.raises(ValueError, match="unpacks to more than the 64 MB"):
-        tables.read_upload("lie.parquet", encoded(lie))
+        uploads.read_upload("lie.parquet", encoded(lie))
 
 
 @pytest.mark.parametrize(
@@ -165,23 +166,23 @@ def test_texts_stored_by_what_they_share_with_the_one_before_are_counted_whole()
     )
     assert len(content) < 20_000
     with pytest.raises(ValueError, match="unpacks to more than the 64 MB"):
-        tables.read_upload("bomb.parquet", encoded(content))
+        uploads.read_upload("bomb.parquet", encoded(content))
 
 
 def test_a_parquet_file_within_the_limit_is_read_whole():
     texts = [f"{i:05}" * 100 for i in range(2000)]
     content = parquet({"s": texts, "n": range(2000), "label": LABELS})
-    upload = tables.read_upload("fine.parquet", encoded(content))
+    upload = uploads.read_upload("fine.parquet", encoded(content))
     assert upload.columns == ("s", "n", "label")
 
 
 def test_unpacked_bytes_are_those_of_the_cells():
-    from icssl.tables.parquet import opened_parquet, unpacked_bytes
+    from icssl.tables.parquet import open_parquet, unpacked_bytes
 
     columns = {"s": ["abc", None, "d" * 1000] * 50, "n": range(150), "b": [True] * 150}
     table = pa.table(columns)
     content = parquet(columns)
-    with opened_parquet("a", BytesIO(content)) as file:
+    with open_parquet(Source("a", content)) as file:
         counted = unpacked_bytes(file, content, 2**30)
     assert counted == pytest.approx(table.nbytes, abs=1000)  # bits are rounded up
 
@@ -226,7 +227,7 @@ def test_an_npz_bomb_that_cannot_be_labelled_is_refused_before_its_data_are_read
     archive(path, y=npy(np.zeros((2, 2))), x=npy(np.zeros((4, 1000))))
     read = []
     monkeypatch.setattr(np.lib.format, "read_array", lambda *a, **k: read.append(a))
-    with pytest.raises(ValueError, match=r"'y' must have a label a row, got \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"'y' must have one label per row, got \(2, 2\)"):
         read_table(path, "y")
     with pytest.raises(ValueError, match="has no array 'z'"):
         read_table(path, "z")
@@ -268,7 +269,7 @@ def test_damaged_notes_for_pandas_in_a_parquet_file_are_an_error_in_words(notes,
     assert result.exit_code == 2
     assert "cannot be read as .parquet" in said_by(result)
     with pytest.raises(ValueError, match=r"cannot be read as \.parquet"):
-        tables.read_upload("a.parquet", encoded(path.read_bytes()))
+        uploads.read_upload("a.parquet", encoded(path.read_bytes()))
 
 
 # Many columns
@@ -316,17 +317,17 @@ def test_dates_in_many_columns_are_put_in_their_places_at_once(count, monkeypatc
     monkeypatch.setattr(pd.DataFrame, "assign", counted)
     frame = pd.DataFrame({f"c{i}": ["2020-01-02", "2020-01-03"] for i in range(count)})
     frame = frame.assign(y=["a", "b"])
-    table = frame_table(Path("a.parquet"), frame, "y", lambda name: frame[name].to_numpy())
+    table = choose_target("a.parquet", FileTable(frame), "y")
     assert {column.dtype.kind for _, column in table.features.items()} == {"M"}
     assert assigned == [1, count]
 
 
 def test_blank_lines_before_a_wide_header_do_not_hide_it():
     """Pandas skips them, and would read a million columns."""
-    header = ",".join(f"c{i}" for i in range(tables.MOST_COLUMNS + 1))
-    content = "\n" * (tables.MOST_ROWS + 2) + header + "\n" + "1," * 10_000 + "1\n"
+    header = ",".join(f"c{i}" for i in range(uploads.MOST_COLUMNS + 1))
+    content = "\n" * (uploads.MOST_ROWS + 2) + header + "\n" + "1," * 10_000 + "1\n"
     with pytest.raises(ValueError, match="columns, and the page takes 10,000"):
-        tables.read_upload("a.csv", encoded(content.encode()))
+        uploads.read_upload("a.csv", encoded(content.encode()))
 
 
 def test_a_missing_name_among_very_many_is_said_in_few_words(tmp_path):
@@ -341,7 +342,7 @@ def test_a_missing_name_among_very_many_is_said_in_few_words(tmp_path):
 def test_the_page_refuses_more_columns_than_it_takes_before_pandas_reads_them(
     suffix, monkeypatch
 ):
-    count = tables.MOST_COLUMNS + 1
+    count = uploads.MOST_COLUMNS + 1
     if suffix == ".csv":
         content = b" \n" + b"," * (count - 1) + b"\n"
     else:
@@ -349,7 +350,7 @@ def test_the_page_refuses_more_columns_than_it_takes_before_pandas_reads_them(
     monkeypatch.setattr(pd, "read_csv", None)
     monkeypatch.setattr(pd, "read_parquet", None)
     with pytest.raises(ValueError, match="has 10,001 columns, and the page takes 10,000"):
-        tables.read_upload(f"wide{suffix}", encoded(content))
+        uploads.read_upload(f"wide{suffix}", encoded(content))
 
 
 def test_cells_of_more_than_131072_characters_are_read(tmp_path):
@@ -363,7 +364,7 @@ def test_cells_of_more_than_131072_characters_are_read(tmp_path):
     result = run(path, "--target", "label")
     assert result.exit_code == 0, result.output
     assert long in (tmp_path / "long-labelled.csv").read_text()
-    assert tables.read_upload("long.csv", encoded(path.read_bytes())).guess == "label"
+    assert uploads.read_upload("long.csv", encoded(path.read_bytes())).guess == "label"
 
 
 def test_texts_that_become_too_many_columns_of_numbers_are_refused_by_the_page():
@@ -373,11 +374,11 @@ def test_texts_that_become_too_many_columns_of_numbers_are_refused_by_the_page()
     frame = pd.DataFrame(texts).add_prefix("c")
     frame = frame.assign(label=["a", "b"] + [None] * 4998)
     content = frame.to_csv(index=False).encode()
-    upload = tables.read_upload("texts.csv", encoded(content))
+    upload = uploads.read_upload("texts.csv", encoded(content))
     with pytest.raises(
         ValueError, match="with a column for each text it has 4,000 columns"
     ):
-        tables.labelled_table(upload, "label", ())
+        uploads.label_upload(upload, "label", ())
 
 
 # Nested columns
@@ -405,7 +406,7 @@ def test_nested_parquet_columns_are_refused_in_words_and_can_be_dropped(kind, tm
     with pytest.raises(ValueError, match="cells of column 'tags' are not single values"):
         pieces_of(path, ["label"])
     with pytest.raises(ValueError, match="cells of column 'tags' are not single values"):
-        tables.read_upload("nested.parquet", encoded(path.read_bytes()))
+        uploads.read_upload("nested.parquet", encoded(path.read_bytes()))
     dropped = run(path, "--target", "label", "--drop", "tags")
     if kind == "maps":
         assert dropped.exit_code == 2  # they could not be written back
@@ -430,7 +431,7 @@ def test_an_npz_array_of_any_name_is_in_the_output(name, tmp_path):
     with ZipFile(tmp_path / "a-labelled.npz") as back:
         assert f"{name}.npy" in back.namelist()
     again = read_table(tmp_path / "a-labelled.npz", "label", drop=["y"])
-    np.testing.assert_array_equal(again.kept[name], [0.0, 9.0, 0.1, 9.1])
+    np.testing.assert_array_equal(again.stored[name], [0.0, 9.0, 0.1, 9.1])
     np.testing.assert_array_equal(again.target, [0, 1, 0, 1])
 
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from icssl import ICSSLClassifier
 from icssl.app.cli import app
-from icssl.app.explore.tables import _like
-from icssl.tables.files import read_table
+from icssl.app.explore.uploads import _like
+from icssl.tables.reader import read_table
 from icssl.tables.targets import read_targets
 
 pa = pytest.importorskip("pyarrow")

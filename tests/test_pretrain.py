@@ -18,7 +18,7 @@ from icssl.app.cli import app
 from icssl.classifier.kernels import DIFFUSED, KERNELS
 from icssl.classifier.model import ContextConfig, ContextModel, features_of_tables
 from icssl.classifier.pretraining import train as pretrain_file
-from icssl.classifier.pretraining.synthetic_tables import TaskSpec
+from icssl.classifier.pretraining.synthetic_tables import TaskSpec, scale_like_encoder
 from icssl.classifier.pretraining.train import (
     PretrainConfig,
     calibrate,
@@ -26,7 +26,6 @@ from icssl.classifier.pretraining.train import (
     features_of_task,
     loss_of,
     pretrain,
-    scale_like_encoder,
 )
 from icssl.classifier.views import VIEWS
 from icssl.classifier.weights import RELEASED, load_context_model

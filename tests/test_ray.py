@@ -24,6 +24,7 @@ from helpers import F32, run_command, text_of, toy_config
 from icssl import ICSSLClassifier
 from icssl._util.files import replacing_folder
 from icssl._util.ray import RETRIES, ray_cluster, start_here
+from icssl.app.labelling import LabelOptions
 from icssl.app.labelling_pieces import _note_beginning, drawn_rows, label_pieces
 from icssl.bench import ray_runner as spread
 from icssl.bench.paper.artefact import PROFILES
@@ -433,15 +434,17 @@ def test_pieces_are_labelled_as_in_one_process_though_a_worker_is_killed(cluster
     killed, told = [], []
     with beside(killing_label(tmp_path, killed)):
         tally, seconds = label_pieces(
-            folder,
-            "species",
-            tmp_path / "out",
+            LabelOptions(
+                folder,
+                "species",
+                tmp_path / "out",
+                drop=("id",),
+                context_rows=300,
+                seed=3,
+            ),
             cluster,
-            drop=["id"],
-            context_rows=300,
-            seed=3,
             piece_rows=400,
-            report=lambda done, total: told.append((done, total)),
+            on_progress=lambda done, total: told.append((done, total)),
         )
     assert killed[1:] == ["begun again"]
     parts = sorted((tmp_path / "out").iterdir())
@@ -467,7 +470,7 @@ def test_pieces_are_labelled_as_in_one_process_though_a_worker_is_killed(cluster
     np.testing.assert_allclose(found["probability"], p.max(axis=1), **F32)
     np.testing.assert_allclose(found["reach"], reach, **F32)
     assert tally.rows.tolist() == [(found["label"] == c).sum() for c in tally.classes]
-    assert tally.given.sum() == 12
+    assert tally.labelled.sum() == 12
     np.testing.assert_allclose(tally.confidence, p.max(axis=1)[~labelled].sum(), **F32)
 
 
@@ -527,7 +530,8 @@ def test_large_labels_and_row_numbers_keep_their_identity_in_pieces(cluster, tmp
     # Floats, as pandas has a column of which all cells are missing.
     blank = table[40:].set_column(2, "y", pa.array([None] * 20, pa.float64()))
     parquet.write_table(blank, folder / "b.parquet")
-    label_pieces(folder, "y", out, cluster, drop=["id"], context_rows=50, piece_rows=16)
+    options = LabelOptions(folder, "y", out, drop=("id",), context_rows=50)
+    label_pieces(options, cluster, piece_rows=16)
     parts = [parquet.read_table(part) for part in sorted(out.iterdir())]
     assert [cell for part in parts for cell in part["id"].to_pylist()] == ids
     found = [cell for part in parts for cell in part["label"].to_pylist()]

@@ -159,7 +159,7 @@ def test_a_set_that_cannot_be_used_is_refused_by_name(folder):
     with pytest.raises(FileNotFoundError, match=r"digits.parquet.*fetch_real_data.py"):
         read_set(folder, "digits")
     (folder / "vowel.parquet").write_text("no table")
-    with pytest.raises(ValueError, match=r"vowel.parquet cannot be read as Parquet"):
+    with pytest.raises(ValueError, match=r"vowel.parquet cannot be read as .parquet"):
         read_set(folder, "vowel")
     blobs().drop(columns="target").to_parquet(folder / "pima.parquet")
     with pytest.raises(ValueError, match=r"pima.parquet has no column 'target'"):

@@ -16,7 +16,7 @@ from icssl.app.cli.common import Console
 from icssl.app.labelling import label_rows
 from icssl.app.labelling_report import _draw_embedding, report_html
 from icssl.bench.plots import LEGEND_NAME, add_legend, draw_label_curves
-from icssl.tables.files import read_table
+from icssl.tables.reader import read_table
 
 HOSTILE = [
     r"$\undefinedmacro$",
@@ -164,7 +164,7 @@ def test_a_report_that_cannot_be_written_leaves_the_table_as_it_was(
     if old:
         output.write_text("mine")
     # Half a character of a pair: it can be shown, and cannot be written in UTF-8.
-    monkeypatch.setattr("icssl.app.cli.classify._page", lambda labelling: "\ud800")
+    monkeypatch.setattr("icssl.app.labelling_report.report_html", lambda _: "\ud800")
     result = run(path, "--target", "y", "--report", tmp_path / "a.html", "--force")
     assert result.exit_code == 2
     assert files_in(tmp_path) == (["a-labelled.csv", "a.csv"] if old else ["a.csv"])

@@ -1,4 +1,9 @@
-"""Label Parquet of any size on a Ray cluster, piece by piece, against one context."""
+"""Label Parquet of any size on a Ray cluster, piece by piece, against one context.
+
+Ray Data could read, predict and write by itself. Here it only hands out pieces: its reader
+gives a file to one worker, however large the file is, loses what pandas notes in a schema,
+and does not keep the order of rows; its writer leaves torn parts when a worker dies.
+"""
 
 import os
 import pickle
@@ -18,14 +23,18 @@ from numpy import ndarray
 
 from icssl._util.files import replacing_folder
 from icssl._util.ray import RETRIES
-from icssl.app.labelling import Labelling, Tally, fitted, labelling_of
+from icssl.app.labelling import (
+    Labelling,
+    LabelOptions,
+    Tally,
+    fit_classifier,
+    labelling_of,
+)
 from icssl.classifier.estimator import ICSSLClassifier
-from icssl.tables.files import LabelTable, arrow_labels, frame_table, write_table
+from icssl.tables.parquet import arrow_labels
 from icssl.tables.pieces import Piece, are_labels, pieces_of
-
-CONTEXT_ROWS = 2_000
-"""Of a context, unless asked for. All rows of a table are compared with these, so that more
-make every row slower; so many are read in all views however many columns they have."""
+from icssl.tables.reader import LabelTable, choose_target, write_table
+from icssl.tables.table_file import FileTable
 
 _AT_ONCE = 512  # rows: with more, what is between them and the context leaves the cache
 
@@ -37,11 +46,11 @@ class Context:
     Parameters
     ----------
     classifier : bytes
-        As torch saves it, which says of no tensor that it must be on a GPU.
+        The classifier as torch saves it, whose tensors can then be loaded without a GPU.
     labelling : Labelling
-        Of the context's own rows.
+        What it says about the rows of the context.
     pieces, rows : ndarray of int
-        The piece from which each of them is, and its place there.
+        The number of the piece that each of these rows is from, and its place there.
     """
 
     classifier: bytes
@@ -50,26 +59,34 @@ class Context:
     rows: Int[ndarray, " n"]
 
     def label(self, piece: Piece, name: str, device: str = "cpu") -> Labelling:
-        """The rows of a piece: those of the context as it says, others as new rows."""
-        rows_of_piece = piece.read()
-        frame = rows_of_piece.to_pandas()
-        known, own = self.labelling, np.flatnonzero(self.pieces == piece.number)
-        rows = self.rows[own]
-        features = _as_in_context(frame, known.table.features, piece)
-        distributions, reach = self._predicted(features, piece, device)
-        distributions[rows], reach[rows] = known.distributions[own], known.reach[own]
-        given = np.full(len(frame), -1)
-        given[rows] = known.given[own]
-        table = LabelTable(name, features, None, rows_of_piece)
-        nowhere = np.empty((len(frame), 0))
+        """Label a piece: rows of the context as it says, all others as new rows."""
+        stored = piece.read()
+        frame = stored.to_pandas()
+        context, in_piece = self.labelling, np.flatnonzero(self.pieces == piece.number)
+        rows = self.rows[in_piece]
+        features = _as_in_context(frame, context.table.features, piece)
+        distributions, reach = self._predict(features, piece, device)
+        distributions[rows] = context.distributions[in_piece]
+        reach[rows] = context.reach[in_piece]
+        codes = np.full(len(frame), -1)
+        codes[rows] = context.given_codes[in_piece]
+        table = LabelTable(name, features, None, stored)
+        no_embedding = np.empty((len(frame), 0))
         return Labelling(
-            table, known.classes, given, distributions, nowhere, reach, (), known.model
+            table,
+            context.classes,
+            codes,
+            distributions,
+            no_embedding,
+            reach,
+            (),
+            context.model,
         )
 
-    def _predicted(
+    def _predict(
         self, features: Any, piece: Piece, device: str
     ) -> tuple[Float[ndarray, "n c"], Float[ndarray, " n"]]:
-        """Probabilities and reach of every row, each by itself."""
+        """Return probabilities and reach of every row, each predicted by itself."""
         classifier: ICSSLClassifier = torch.load(
             BytesIO(self.classifier), map_location=device, weights_only=False
         )
@@ -86,14 +103,14 @@ class Context:
 
 
 def _as_in_context(frame: Any, context: Any, piece: Piece) -> Any:
-    """The columns of a context, with dates in texts read where it read them."""
+    """Return the columns of the context, with texts read as dates where it did so."""
     import pandas as pd
 
     used = frame.set_axis([str(name) for name in frame.columns], axis=1)[list(context)]
     changed: dict[str, Any] = {}
     for name in context:
         if context[name].isna().all():
-            changed[name] = None  # nothing is known of the column, numbers or texts
+            changed[name] = None  # the context does not say what kind of column it is
         elif context[name].dtype.kind == "M" and used[name].dtype.kind != "M":
             try:
                 times = pd.to_datetime(used[name], format="ISO8601", utc=True)
@@ -107,105 +124,88 @@ def _as_in_context(frame: Any, context: Any, piece: Piece) -> Any:
 
 
 def label_pieces(
-    path: Path,
-    target: str,
-    output: Path,
+    options: LabelOptions,
     ray: Any,
     *,
-    drop: Sequence[str] = (),
-    model: str = "auto",
-    device: str = "auto",
-    gpus_per_task: float = 0,
-    context_rows: int = CONTEXT_ROWS,
-    seed: int = 0,
     piece_rows: int | None = None,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Tally, float]:
     """Label all rows of a Parquet file, or of a folder of them, into a folder of parts.
 
-    The context is fitted once, in this process; workers read a piece each, predict its rows
-    and write a part, whole or not at all, under a name of its own. So a worker that dies
-    costs the time of its piece, and no row is lost or there twice.
+    The context is fitted once, in this process. Every worker reads a piece, predicts its
+    rows and writes a part, whole or not at all, under a name of its own. So a worker that
+    dies costs the time of its piece, and no row is lost or written twice.
 
     Parameters
     ----------
-    path : Path
-        Like ``output``, on a disk that all machines of the cluster see.
-    target : str
-        The column with labels in some rows.
-    output : Path
-        The folder, which appears when all parts are written.
+    options : LabelOptions
+        With ``data``, ``target`` and ``output``; all machines of the cluster must see both
+        paths. The folder appears when all parts are written.
     ray : module
         As :func:`icssl._util.ray.ray_cluster` gives it.
-    drop : sequence of str
-        Columns that the classifier must not see.
-    model, device : str
-        Of the context, as :class:`icssl.ICSSLClassifier` has them.
-    gpus_per_task : float
-        That each worker holds to predict; with 0 it predicts on the CPU.
-    context_rows : int
-        The context: every row that has a label, and as many others as make up this number,
-        drawn from all of them by ``seed``.
     piece_rows : int, optional
-        Rows of a piece; by default as many as fit the memory easily, and some pieces for
-        every worker.
-    report : callable, optional
-        Is told how many rows are done, of how many.
+        Most rows per piece; by default as many as fit the memory easily, and some pieces
+        for every worker.
+    on_progress : callable, optional
+        Called with the number of rows that are done and the number of all rows.
 
     Returns
     -------
     tally : Tally
+        The result in numbers.
     seconds : float
-        Of processor time that all pieces took, waiting for disks not counted.
+        Processor time of all pieces, without waiting for disks.
     """
+    path, target, output = options.data, options.target, options.output
+    assert path is not None
+    assert target is not None
+    assert output is not None
     cores = int(ray.cluster_resources().get("CPU", 1))
-    # Several each: or one waits long for another, and a death costs much.
+    # Several pieces per core: or one waits long for another, and a death costs much.
     pieces = pieces_of(
-        path, [target, *drop], unread=drop, most=piece_rows, several=4 * cores
+        path,
+        [target, *options.drop],
+        unread=options.drop,
+        most=piece_rows,
+        several=4 * cores,
     )
-    context = read_context(
-        path, pieces, target, ray, drop, context_rows, seed, model, device
-    )
-    total, done, seconds = sum(map(len, pieces)), 0, 0.0
+    context = _fit_context(options, target, pieces, ray)
+    total, rows_done, seconds = sum(map(len, pieces)), 0, 0.0
     tallies = []
     with replacing_folder(output) as folder:
-        work = partial(_label, ray.put(context), str(path), folder, gpus_per_task > 0)
-        for tally, took in _over(ray, pieces, work, gpus_per_task):
+        on_gpu = options.gpus_per_task > 0
+        work = partial(_label_piece, ray.put(context), str(path), folder, on_gpu)
+        for tally, piece_seconds in _map_pieces(ray, pieces, work, options.gpus_per_task):
             tallies.append(tally)
-            seconds += took
-            done += int(tally.rows.sum())
-            report(done, total)
+            seconds += piece_seconds
+            rows_done += int(tally.rows.sum())
+            on_progress(rows_done, total)
         _check_whole(folder, pieces)
     return reduce(add, tallies), seconds
 
 
-def read_context(
-    path: Path,
-    pieces: Sequence[Piece],
-    target: str,
-    ray: Any,
-    drop: Sequence[str] = (),
-    context_rows: int = CONTEXT_ROWS,
-    seed: int = 0,
-    model: str = "auto",
-    device: str = "auto",
+def _fit_context(
+    options: LabelOptions, target: str, pieces: Sequence[Piece], ray: Any
 ) -> Context:
     """Find the labelled rows, draw others, and fit the classifier to them."""
     import pyarrow as pa
 
-    labelled = dict(_over(ray, pieces, partial(_labelled_rows, target)))
-    chosen = drawn_rows(pieces, labelled, context_rows, seed)
-    found = dict(_over(ray, [p for p in pieces if p.number in chosen], _Take(chosen)))
-    numbers = sorted(found)
-    tables = [found[number] for number in numbers]
-    # Labels apart: one type for whole numbers and floats of several files spoils some.
-    others = [
+    labelled = dict(_map_pieces(ray, pieces, partial(_labelled_rows, target)))
+    chosen = drawn_rows(pieces, labelled, options.context_rows, options.seed)
+    chosen_pieces = [piece for piece in pieces if piece.number in chosen]
+    rows_of_piece = dict(_map_pieces(ray, chosen_pieces, _Take(chosen)))
+    numbers = sorted(rows_of_piece)
+    tables = [rows_of_piece[number] for number in numbers]
+    # Labels are taken from each table by itself: one type for whole numbers and floats of
+    # several files would change some of them.
+    unlabelled = [
         table.set_column(table.schema.get_field_index(target), target, pa.nulls(len(table)))
         for table in tables
     ]
-    frame = pa.concat_tables(others, promote_options="permissive").to_pandas()
-    table = frame_table(path, frame, target, partial(arrow_labels, tables), drop=drop)
-    classifier = fitted(table, model=model, device=device)
+    frame = pa.concat_tables(unlabelled, promote_options="permissive").to_pandas()
+    file = FileTable(frame, partial(arrow_labels, tables))
+    table = choose_target(str(options.data), file, target, options.drop, store=False)
+    classifier = fit_classifier(table, model=options.model, device=options.device)
     saved = BytesIO()
     torch.save(classifier, saved)
     return Context(
@@ -219,7 +219,7 @@ def read_context(
 def drawn_rows(
     pieces: Sequence[Piece], labelled: Mapping[int, ndarray], count: int, seed: int
 ) -> dict[int, ndarray]:
-    """Rows of pieces: all that are labelled, and others that make up a number."""
+    """Return rows of each piece: all labelled ones, and others that make up ``count``."""
     others = np.array([len(piece) - len(labelled[piece.number]) for piece in pieces])
     ends = np.cumsum(others)
     most = max(0, count - sum(map(len, labelled.values())))
@@ -228,28 +228,27 @@ def drawn_rows(
     of_piece = np.searchsorted(ends, places, side="right")
     chosen = {}
     for i, piece in enumerate(pieces):
-        known = labelled[piece.number]
+        rows = labelled[piece.number]
         drawn = places[of_piece == i] - (ends[i] - others[i])  # among the others alone
         # Each is as many rows farther on as there are labelled ones before it.
-        drawn = drawn + np.searchsorted(known - np.arange(len(known)), drawn, side="right")
-        if len(known) + len(drawn):
-            chosen[piece.number] = np.union1d(known, drawn)
+        drawn = drawn + np.searchsorted(rows - np.arange(len(rows)), drawn, side="right")
+        if len(rows) + len(drawn):
+            chosen[piece.number] = np.union1d(rows, drawn)
     return chosen
 
 
-def _over(
+def _map_pieces(
     ray: Any, pieces: Sequence[Piece], work: Callable[[Piece], Any], gpus: float = 0
 ) -> Iterator[Any]:
-    """What ``work`` makes of every piece, as it comes, through Ray Data.
+    """Yield what ``work`` returns for every piece, in the order in which workers end.
 
-    A dataset of pieces, each of which is read where it is worked on: Ray's own reader gives
-    a file to one worker, however large it is, and loses what pandas notes in a schema.
+    Ray Data maps a dataset of numbers of pieces; the worker reads the piece itself.
     """
     numbers = [{"place": place} for place in range(len(pieces))]
     dataset = ray.data.from_items(numbers, override_num_blocks=len(numbers))
     dataset.context.enable_progress_bars = False
-    worked = partial(_worked, work, pieces)
-    for row in dataset.map(worked, num_cpus=1, num_gpus=gpus or None).iter_rows():
+    function = partial(_run_in_worker, work, pieces)
+    for row in dataset.map(function, num_cpus=1, num_gpus=gpus or None).iter_rows():
         result = pickle.loads(row["result"])
         if isinstance(result, _Fault):
             raise ValueError(result.reason)
@@ -258,13 +257,15 @@ def _over(
 
 @dataclass(frozen=True)
 class _Fault:
+    """An error that a person can correct, sent back from a worker."""
+
     reason: str
 
 
-def _worked(
+def _run_in_worker(
     work: Callable[[Piece], Any], pieces: Sequence[Piece], item: dict[str, Any]
 ) -> dict[str, bytes]:
-    """In a worker: what comes of a piece, or what a person has to mend."""
+    """Return the result of a piece, or the error that a person has to correct."""
     try:
         result = work(pieces[item["place"]])
     except (ValueError, OSError) as error:
@@ -273,14 +274,14 @@ def _worked(
 
 
 def _labelled_rows(target: str, piece: Piece) -> tuple[int, ndarray]:
-    """In a worker: which rows of a piece have a label."""
+    """Return the number of a piece and which of its rows have a label (in a worker)."""
     cells = piece.read([target]).column(target)
     return piece.number, np.flatnonzero(are_labels(cells))
 
 
 @dataclass(frozen=True, eq=False)
 class _Take:
-    """In a worker: rows of a piece as a table of Arrow."""
+    """A function that takes chosen rows of a piece as a table of Arrow (in a worker)."""
 
     chosen: Mapping[int, ndarray]
 
@@ -288,23 +289,23 @@ class _Take:
         return piece.number, piece.read().take(self.chosen[piece.number])
 
 
-def _label(
-    context: Any, name: str, folder: Path, gpu: bool, piece: Piece
+def _label_piece(
+    reference: Any, name: str, folder: Path, on_gpu: bool, piece: Piece
 ) -> tuple[Tally, float]:
-    """In a worker: predict a piece and write its part."""
+    """Predict a piece and write its part; return processor seconds too (in a worker)."""
     import ray
 
     began = time.process_time()
     _note_beginning(piece, folder)
-    known: Context = ray.get(context)
-    labelling = known.label(piece, name, "cuda" if gpu else "cpu")
-    _check_there(folder)  # or it would be made again when a person has ended it all
+    context: Context = ray.get(reference)
+    labelling = context.label(piece, name, "cuda" if on_gpu else "cpu")
+    _check_there(folder)  # or it would be made again after a person ended the run
     write_table(labelling.table, labelling.columns, folder / piece.part)
     return labelling.tally, time.process_time() - began
 
 
 def _note_beginning(piece: Piece, folder: Path) -> None:
-    """Give up a piece whose workers always die; Ray Data would go on with it for ever."""
+    """Give up a piece whose workers always die; Ray Data would try it for ever."""
     _check_there(folder)
     note = folder / f".{piece.part}.begun"
     with note.open("a") as file:
@@ -325,11 +326,11 @@ def _check_there(folder: Path) -> None:
 
 
 def _check_whole(folder: Path, pieces: Sequence[Piece]) -> None:
-    """Every piece has a part with as many rows, and there is no other file."""
+    """Check that every piece has a part with as many rows, and no other file is there."""
     from pyarrow.parquet import read_metadata
 
-    for left in folder.glob(".*"):
-        left.unlink()  # notes, and what a worker was writing when it was killed
-    found = {part.name: read_metadata(part).num_rows for part in folder.iterdir()}
-    if found != {piece.part: len(piece) for piece in pieces}:
-        raise RuntimeError(f"{len(found)} parts are not those of {len(pieces)} pieces.")
+    for leftover in folder.glob(".*"):
+        leftover.unlink()  # notes, and what a worker was writing when it was killed
+    parts = {part.name: read_metadata(part).num_rows for part in folder.iterdir()}
+    if parts != {piece.part: len(piece) for piece in pieces}:
+        raise RuntimeError(f"{len(parts)} parts are not those of {len(pieces)} pieces.")

@@ -21,9 +21,9 @@ from icssl.app.labelling import (
 from icssl.bench.plots import COLOURS, add_legend, principal_coordinates, scatter_points
 from icssl.bench.render import Table
 
-LEAST_CERTAIN = 10  # rows shown
+_LEAST_CERTAIN = 10  # rows shown
 MOST_POINTS = 20_000  # drawn: more only hide each other
-PREVIEW = 6  # columns of the table beside a row
+_PREVIEW = 6  # columns of the table that are shown beside a row
 
 _STYLE = """
 body { font-family: sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
@@ -34,7 +34,7 @@ th { background: #f3f3f3; } img { max-width: 100%; }
 
 
 def report_html(labelling: Labelling) -> str:
-    """The page: counts, embedding, confidence, doubtful rows, rows worth labelling."""
+    """Return the page: counts, embedding, confidence, doubtful rows, what to label."""
     title = html.escape(printable(labelling.table.name))
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'>"
@@ -46,7 +46,7 @@ def report_html(labelling: Labelling) -> str:
         "places, or two colours in one place, are worth a look.</p>",
         _picture(_draw_embedding(labelling), "embedding coloured by class"),
     ]
-    if len(labelling.unlabelled):
+    if len(labelling.unlabelled_rows):
         parts += [
             "<h3>Confidence</h3><p>Probability of the label, over rows that came without "
             "one.</p>",
@@ -58,16 +58,16 @@ def report_html(labelling: Labelling) -> str:
 
 
 def least_certain(labelling: Labelling) -> list[int]:
-    """Rows without a label whose likeliest class is least likely, the worst first."""
-    rows = labelling.unlabelled
-    order = np.argsort(labelling.probability[rows], kind="stable")[:LEAST_CERTAIN]
+    """Return the rows without a label whose likeliest class is least likely, in order."""
+    rows = labelling.unlabelled_rows
+    order = np.argsort(labelling.probability[rows], kind="stable")[:_LEAST_CERTAIN]
     return [int(row) for row in rows[order]]
 
 
 def row_table(
     labelling: Labelling, rows: Iterable[int]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Header and lines: rows, their two likeliest classes, the first cells of the table."""
+    """Return header and lines: rows, their two likeliest classes, and their first cells."""
     header = ("row", "label", "probability", "runner-up", "its probability", "reach")
     lines = [(*_verdict(labelling, row), *_preview(labelling, row)) for row in rows]
     return (*header, *_preview_names(labelling)), tuple(lines)
@@ -98,12 +98,12 @@ def _verdict(labelling: Labelling, row: int) -> tuple[str, ...]:
 def _preview_names(labelling: Labelling) -> tuple[str, ...]:
     features = labelling.table.features
     names = getattr(features, "columns", range(features.shape[1]))
-    return tuple(printable(name, NAME) for name in names[:PREVIEW])
+    return tuple(printable(name, NAME) for name in names[:_PREVIEW])
 
 
 def _preview(labelling: Labelling, row: int) -> tuple[str, ...]:
     table = labelling.table
-    columns = range(min(PREVIEW, table.features.shape[1]))
+    columns = range(min(_PREVIEW, table.features.shape[1]))
     return tuple(printable(table.shown_cell(row, column), NAME) for column in columns)
 
 
@@ -111,32 +111,33 @@ def _draw_embedding(labelling: Labelling) -> Figure:
     points = np.asarray(labelling.embedding, dtype=np.float64)
     if points.shape[1] < 2:
         points = np.column_stack([points, np.zeros(len(points))])
-    rows = _drawn(labelling)
+    rows = _rows_to_draw(labelling)
     figure = Figure(figsize=(7, 5), layout="constrained")
     axes = figure.add_subplot()
-    known = labelling.given[rows] >= 0
-    scatter_points(axes, principal_coordinates(points)[rows], labelling.codes[rows], known)
-    drawn = {
+    is_labelled = labelling.given_codes[rows] >= 0
+    places = principal_coordinates(points)[rows]
+    scatter_points(axes, places, labelling.codes[rows], is_labelled)
+    legend = {
         name: axes.scatter([], [], c=colour, s=14)
         for name, colour in zip(labelling.classes.tolist(), COLOURS, strict=False)
     }
-    more = len(labelling.classes) - len(drawn)
+    more = len(labelling.classes) - len(legend)
     title = f"colours repeat: {more} classes more" if more else None
-    add_legend(figure, drawn, loc="outside right upper", title=title)
+    add_legend(figure, legend, loc="outside right upper", title=title)
     return figure
 
 
-def _drawn(labelling: Labelling) -> np.ndarray:
-    """All rows, or those with a label and others evenly spread over the table."""
-    rows = np.arange(len(labelling.given))
+def _rows_to_draw(labelling: Labelling) -> np.ndarray:
+    """Return all rows, or labelled rows and others evenly spread over a long table."""
+    rows = np.arange(len(labelling.given_codes))
     spread = rows[:: max(1, -(-len(rows) // MOST_POINTS))]
-    return np.union1d(spread, rows[labelling.given >= 0][:MOST_POINTS])
+    return np.union1d(spread, rows[labelling.given_codes >= 0][:MOST_POINTS])
 
 
 def _draw_confidence(labelling: Labelling) -> Figure:
     figure = Figure(figsize=(7, 3), layout="constrained")
     axes = figure.add_subplot()
-    confidence = labelling.probability[labelling.unlabelled]
+    confidence = labelling.probability[labelling.unlabelled_rows]
     axes.hist(confidence, bins=20, range=(0, 1), color=COLOURS[0], edgecolor="white")
     axes.axvline(1 / len(labelling.classes), color="grey", linestyle=":", label="chance")
     axes.set_xlabel("probability of the label")
@@ -146,7 +147,7 @@ def _draw_confidence(labelling: Labelling) -> Figure:
 
 
 def _picture(figure: Figure, name: str) -> str:
-    """The figure itself, so that the page needs no other file."""
+    """Return the figure as text, so that the page needs no other file."""
     buffer = BytesIO()
     with warnings.catch_warnings():
         # A name in letters that the font lacks is drawn as boxes; tables have it whole.

@@ -57,8 +57,7 @@ from icssl.classifier.plan import (
 )
 from icssl.classifier.weights import load_context_model, released_model
 from icssl.tables.cells import plain_table
-from icssl.tables.chunks import chunks
-from icssl.tables.columns import ColumnEncoder
+from icssl.tables.columns import ColumnEncoder, row_chunks
 from icssl.tables.order import Order
 from icssl.tables.targets import read_targets, warn_of_conflicts
 
@@ -365,7 +364,7 @@ class ICSSLClassifier(
     def _new_rows(self, X: Any) -> Iterator[Float[Tensor, "1 r d"]]:
         """As the model reads them, some at a time."""
         device = self._fitted.coefficients.device
-        for part, table in chunks(X, show="predicting" if self.verbose else None):
+        for part, table in row_chunks(X, show="predicting" if self.verbose else None):
             try:
                 rows = self._read_rows(table, reset=False)
             except ValueError as error:

@@ -13,7 +13,7 @@ from icssl.episodes.images import ImageSpec
 from icssl.episodes.manifolds import MANIFOLDS
 from icssl.episodes.stream import FiniteSource, Mixture, Source
 from icssl.episodes.synthetic import ManifoldSpec
-from icssl.tables.features import SUFFIXES
+from icssl.tables.formats import FORMATS, suffix_of
 
 EIGENVECTORS = 4
 IMAGES = "images"
@@ -108,7 +108,7 @@ def source_named(
         return ImageSpec(cache_folder() / "fashion-manifolds", make=True, **shared)
     if path.is_dir() and any(path.glob("manifold-*.npy")):
         return ImageSpec(path, **shared)
-    if name == "digits" or path.is_dir() or path.suffix in SUFFIXES:
+    if name == "digits" or path.is_dir() or suffix_of(path) in FORMATS:
         return FeatureSpec(
             path,
             n_classes=options.n_classes,
@@ -117,5 +117,5 @@ def source_named(
         )
     raise ValueError(
         f"unknown source {name!r}: choose one of {', '.join(NAMES)}, a folder that exists, "
-        f"or a file that ends in {', '.join(SUFFIXES)}.{did_you_mean(name, NAMES)}"
+        f"or a file that ends in {', '.join(FORMATS)}.{did_you_mean(name, NAMES)}"
     )

@@ -18,7 +18,7 @@ from torch import Generator, Tensor, nn
 from icssl._util.errors import check_at_least, check_choice
 from icssl._util.files import replacing
 from icssl.episodes.labels import PLACEMENTS, DrawnPoints, PointSource, label_count
-from icssl.tables.features import image_files, open_image, read_features
+from icssl.tables.reader import image_files, open_image, read_features
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class FeatureSpec(PointSource):
     Parameters
     ----------
     path : Path
-        The table: see :func:`icssl.tables.features.read_features`.
+        The table: see :func:`icssl.tables.reader.read_features`.
     split : {"train", "test"}
         Whether classes for training or the others are drawn.
     train_classes : int
@@ -274,7 +274,7 @@ def extract_folder(
 
 
 def save_features(output: Path, x: ndarray, y: ndarray) -> None:
-    """Write the ``.npz`` that :func:`icssl.tables.features.read_features` reads."""
+    """Write the ``.npz`` that :func:`icssl.tables.reader.read_features` reads."""
     _check_suffix(output)
     with replacing(output) as unfinished:
         np.savez(unfinished, x=x, y=y)

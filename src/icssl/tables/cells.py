@@ -86,8 +86,8 @@ def _without_gradient(X: Any) -> Any:
 
 _SECOND = np.timedelta64(1, "s")
 _DAY = 86_400.0  # seconds
-_DIGITS = 300  # of whole numbers: what has more is infinite, or nearly, as a float
-# Mean lengths, for spans that no other unit divides.
+_DIGITS = 300  # whole numbers with more digits are infinite, or nearly, as a float
+# Mean lengths of months and years, whose true lengths differ.
 _CALENDAR = {"M": 365.2425 / 12 * _DAY, "Y": 365.2425 * _DAY}
 
 
@@ -103,13 +103,13 @@ def is_missing(cell: Any) -> bool:
         return math.isnan(cell)
     if isinstance(cell, (np.datetime64, np.timedelta64)):
         return bool(np.isnat(cell))
-    # By their names, since pandas may not be installed.
+    # Compared by name, since pandas may not be installed.
     names = ("NAType", "NaTType", "MaskedConstant")
     return cell is None or type(cell).__name__ in names
 
 
-def as_number(cell: Any) -> float | None:
-    """A cell as a number, times in seconds; NaN where it is missing, None if it is none.
+def _as_number(cell: Any) -> float | None:
+    """Return a cell as a number, times in seconds; NaN if missing, None if no number.
 
     A number too large for float64 is infinite here.
     """
@@ -126,7 +126,7 @@ def as_number(cell: Any) -> float | None:
 
 
 def _seconds(cell: Any) -> float | None:
-    """A moment as seconds since 1970, a span of time as its seconds."""
+    """Return a moment as seconds since 1970, and a span of time as its seconds."""
     if isinstance(cell, datetime):
         return (cell - datetime(1970, 1, 1, tzinfo=cell.tzinfo)).total_seconds()
     if isinstance(cell, date):
@@ -139,7 +139,7 @@ def _seconds(cell: Any) -> float | None:
 
 
 def as_numbers(cells: ndarray) -> ndarray | None:
-    """A column as float64 with NaN for missing cells; None if a cell is no number."""
+    """Return a column as float64, NaN where missing; None if a cell is no number."""
     kind = cells.dtype.kind
     if kind in "biuf":
         with np.errstate(over="ignore"):  # long doubles; the infinite ones are refused
@@ -155,7 +155,7 @@ def as_numbers(cells: ndarray) -> ndarray | None:
         return None
     numbers = np.empty(len(cells))
     for row, cell in enumerate(cells):
-        number = as_number(cell)
+        number = _as_number(cell)
         if number is None:
             return None
         numbers[row] = number
@@ -163,7 +163,7 @@ def as_numbers(cells: ndarray) -> ndarray | None:
 
 
 def as_texts(cells: Iterable[Any]) -> list[str | None]:
-    """A column as texts, None where it is missing; 1, 1.0 and "1" are the same text."""
+    """Return a column as texts, None where missing; 1, 1.0 and "1" are the same text."""
     return [None if is_missing(cell) else _text(cell) for cell in cells]
 
 

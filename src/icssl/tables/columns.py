@@ -1,7 +1,10 @@
-"""``ColumnEncoder``: the columns of a table as numbers of comparable size."""
+"""``ColumnEncoder``: the columns of a table as numbers of comparable size.
+
+``ColumnScale`` is the scaling alone, and ``row_chunks`` cuts a table into parts.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,20 +19,21 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from icssl.tables.cells import as_numbers, as_texts, plain_table
 
 MOST_CATEGORIES = 50
-"""Columns that a column of categories becomes at most."""
+"""Most columns that one column of categories becomes."""
 
 MOST_DENSE_CELLS = 2**24
-"""Cells of a sparse matrix that is made dense: 128 MB of float64."""
+"""Most cells of a sparse matrix that is made dense: 128 MB of float64."""
 
-COMPONENTS = 256
-"""Columns that a larger sparse matrix becomes."""
+CHUNK_CELLS = 2**20
+"""Most cells processed at once: 8 MB as float64, about a second of work."""
 
-FARTHEST = 1e6
-"""Standard deviations that a new row can be away; squares of these fit in float32."""
+_COMPONENTS = 256  # columns that a larger sparse matrix becomes
+# Standard deviations that a new row can be away; their squares fit in float32.
+_FARTHEST = 1e6
 
 
 class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
-    """Tables of any kind as float64, with every column of about the same weight.
+    """Encoder of tables of any kind as float64, every column with about the same weight.
 
     Numbers, booleans (0 and 1) and times (in seconds) are centred by their mean and
     divided by their standard deviation over the fitted rows; a missing cell counts as the
@@ -45,7 +49,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
 
     A sparse matrix is made dense where it has at most 2^24 cells. A larger one is
     projected on its 256 leading singular vectors (with fixed random numbers, so that equal
-    data give equal columns); these share one scale, since the trailing ones are
+    data give equal columns); these are divided by one number, since the trailing ones are
     noise, and none of its cells may be missing.
 
     Numbers come first in the result, then categories, each in the order of the table.
@@ -53,9 +57,9 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     n_features_in_ : int
-        Columns of the table.
+        Number of columns of the table.
     feature_names_in_ : ndarray of str
-        Their names, where the table has names and all are texts.
+        Names of the columns, where the table has names and all are texts.
 
     Examples
     --------
@@ -78,7 +82,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
             table = table.toarray()
         columns = _columns(table)
         numbers = [self._numbers(cells, j) for j, cells in enumerate(columns)]
-        self._numeric = [j for j, found in enumerate(numbers) if found is not None]
+        self._numeric = [j for j, column in enumerate(numbers) if column is not None]
         stacked = _stack([numbers[j] for j in self._numeric], table)
         self._scale = ColumnScale.fit(stacked)
         self._categories = {
@@ -89,7 +93,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Float[ndarray, "n d"]:
-        """Every row on its own; rows of ``fit`` become what they were."""
+        """Encode every row by itself; rows of ``fit`` become what they were there."""
         check_is_fitted(self, "n_features_in_")
         table = self._read(X, reset=False)
         if self._projection is not None:
@@ -100,16 +104,17 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         numbers = [self._must_be_numbers(columns[j], j) for j in self._numeric]
         parts = [self._scale(_stack(numbers, table))]
         parts += [
-            _one_hot(as_texts(columns[j]), kept) for j, kept in self._categories.items()
+            _one_hot(as_texts(columns[j]), categories)
+            for j, categories in self._categories.items()
         ]
         return np.ascontiguousarray(np.hstack(parts))
 
     def fit_transform(self, X: Any, y: Any = None) -> Float[ndarray, "n d"]:
-        """``fit`` and ``transform`` of the same rows."""
+        """Learn from rows, and encode the same rows."""
         return self.fit(X).transform(X)
 
     def _read(self, X: Any, *, reset: bool) -> Any:
-        """Names and number of columns checked; a data frame, a 2-d array or CSR."""
+        """Return a data frame, a 2-d array or CSR, its columns checked."""
         X = plain_table(X)
         if isinstance(X, (list, tuple)):
             cells = np.asarray(X)
@@ -118,7 +123,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         _refuse_one_dimension(X)
         rules = {"dtype": None, "ensure_all_finite": False, "estimator": self}
         if _is_frame(X):
-            check_array(np.broadcast_to(0, X.shape), **rules)  # for the errors' words
+            check_array(np.broadcast_to(0, X.shape), **rules)  # for scikit-learn's errors
             table = X
         else:
             table = check_array(X, accept_sparse="csr", **rules)
@@ -133,7 +138,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         return str(j) if names is None else repr(names[j])
 
     def _numbers(self, cells: "ndarray | _Labels", j: int) -> ndarray | None:
-        """A column as finite numbers and NaN, or None if it holds something else."""
+        """Return a column as finite numbers and NaN, or None if it holds anything else."""
         if isinstance(cells, _Labels):
             return None
         _refuse_complex(cells)
@@ -207,12 +212,12 @@ class ColumnScale:
             unit = np.ldexp(values, -self.exponent)
             rest = np.where(np.isnan(unit), self.median, unit) - self.median - self.mean
             scaled = np.where(np.isinf(self.sd), 0.0, rest / self.sd)
-        return np.clip(scaled, -FARTHEST, FARTHEST).T
+        return np.clip(scaled, -_FARTHEST, _FARTHEST).T
 
 
 @dataclass(frozen=True, eq=False)
 class _Projection:
-    """Leading singular vectors of a sparse matrix, with one scale for all of them."""
+    """The leading singular vectors of a sparse matrix, all divided by one number."""
 
     size: float
     svd: TruncatedSVD
@@ -222,7 +227,7 @@ class _Projection:
     @classmethod
     def of(cls, table: Any) -> "_Projection":
         size = float(np.abs(table.data).max(initial=0.0)) or 1.0
-        svd = TruncatedSVD(min(COMPONENTS, *table.shape), random_state=0)
+        svd = TruncatedSVD(min(_COMPONENTS, *table.shape), random_state=0)
         with np.errstate(invalid="ignore"):  # shares of the variance, where there is none
             svd.fit(table / size)
         columns = svd.transform(table / size)
@@ -231,11 +236,11 @@ class _Projection:
 
     def __call__(self, table: Any) -> Float[ndarray, "n d"]:
         scaled = (self.svd.transform(table / self.size) - self.mean) / self.sd
-        return np.clip(scaled, -FARTHEST, FARTHEST)
+        return np.clip(scaled, -_FARTHEST, _FARTHEST)
 
 
 class _Labels(list[Any]):
-    """Cells of a column that is said to be categories, whatever they look like."""
+    """Cells of a column that its table says are categories, whatever they look like."""
 
 
 def _is_frame(X: Any) -> bool:
@@ -243,7 +248,7 @@ def _is_frame(X: Any) -> bool:
 
 
 def _columns(table: Any) -> Sequence[ndarray | _Labels]:
-    """The columns of a data frame or of a 2-d array, in order."""
+    """Return the columns of a data frame or of a 2-d array, in order."""
     if isinstance(table, ndarray):
         return list(table.T)
     if hasattr(table, "get_columns"):
@@ -259,12 +264,12 @@ def _columns(table: Any) -> Sequence[ndarray | _Labels]:
 
 
 def _stack(columns: Sequence[Any], table: Any) -> Float[ndarray, "d n"]:
-    """Columns one below the other; none at all have as many rows still."""
+    """Return columns one below the other; without any, an empty array as long as they."""
     return np.stack(columns) if columns else np.empty((0, table.shape[0]))
 
 
 def _refuse_one_dimension(X: Any) -> None:
-    """In the words of scikit-learn, which would print all cells."""
+    """Refuse one dimension in the words of scikit-learn, which would print all cells."""
     shape = getattr(X, "shape", ())
     if len(shape) == 1:
         raise ValueError(
@@ -280,7 +285,7 @@ def _refuse_complex(cells: ndarray) -> None:
 
 
 def _frequent(texts: Sequence[str | None]) -> tuple[str, ...]:
-    """The most frequent texts, sorted; none if all cells are the same."""
+    """Return the most frequent texts, sorted; none if all cells are the same."""
     counts = Counter(texts)
     if len(counts) == 1:
         return ()
@@ -289,11 +294,50 @@ def _frequent(texts: Sequence[str | None]) -> tuple[str, ...]:
     return tuple(sorted(str(text) for text in by_count[:MOST_CATEGORIES]))
 
 
-def _one_hot(texts: Sequence[str | None], kept: tuple[str, ...]) -> Float[ndarray, "n d"]:
-    """A column for each category; one of zeros where there is nothing to tell apart."""
-    place = {text: j for j, text in enumerate(kept)}
-    found = np.array([place.get(text, -1) if text is not None else -1 for text in texts])
-    columns = np.zeros((len(texts), max(len(kept), 1)))
-    rows = np.flatnonzero(found >= 0)
-    columns[rows, found[rows]] = np.sqrt(0.5)
+def _one_hot(
+    texts: Sequence[str | None], categories: tuple[str, ...]
+) -> Float[ndarray, "n d"]:
+    """Return a column per category; one column of zeros if there is no category."""
+    place = {text: j for j, text in enumerate(categories)}
+    codes = np.array([place.get(text, -1) if text is not None else -1 for text in texts])
+    columns = np.zeros((len(texts), max(len(categories), 1)))
+    rows = np.flatnonzero(codes >= 0)
+    columns[rows, codes[rows]] = np.sqrt(0.5)
     return columns
+
+
+def row_chunks(X: Any, *, show: str | None = None) -> Iterator[tuple[slice, Any]]:
+    """Yield some rows at a time, so that memory does not grow with their number.
+
+    An array, a data frame or a sparse matrix is cut. Anything else, for example a list, is
+    yielded whole: all cells of a column decide together what its cells are.
+
+    Parameters
+    ----------
+    X : table
+        The rows.
+    show : str, optional
+        Text beside a progress bar on the standard error; by default there is no bar.
+
+    Examples
+    --------
+    >>> table = np.zeros((10, 2**18))
+    >>> [len(rows) for _, rows in row_chunks(table)]
+    [4, 4, 2]
+    """
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) != 2 or shape[0] * shape[1] <= CHUNK_CELLS:
+        yield slice(None), X
+        return
+    size = max(1, CHUNK_CELLS // shape[1])
+    parts = [slice(i, min(i + size, shape[0])) for i in range(0, shape[0], size)]
+    table = X.tocsr() if hasattr(X, "tocsr") else X
+    for part in parts if show is None else _with_bar(parts, show):
+        yield part, table.iloc[part] if hasattr(table, "iloc") else table[part]
+
+
+def _with_bar(parts: list[slice], text: str) -> Iterable[slice]:
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(parts, text, console=Console(stderr=True), transient=True)

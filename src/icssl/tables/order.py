@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-_CELLS = 2**20  # that are read at once
-_ROUNDS = 2  # in which rows tell columns apart, and columns rows
+_CELLS = 2**20  # cells that are read at once
+_ROUNDS = 2  # of hashing columns by their rows, and rows by their columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,11 +24,11 @@ class Order:
     Parameters
     ----------
     rows : ndarray of shape (n,)
-        The row of the table that stands first, second, ...
+        Number of the row of the table that stands first, second, ...
     columns : ndarray of shape (d,)
-        The same of the columns.
+        Numbers of the columns, likewise.
     classes : ndarray of shape (c,)
-        The same of the classes.
+        Numbers of the classes, likewise.
     """
 
     rows: Int[ndarray, " n"]
@@ -37,7 +37,7 @@ class Order:
 
     @classmethod
     def as_given(cls, table: Any, codes: Int[ndarray, " n"]) -> "Order":
-        """Return the order that rows, columns and classes have."""
+        """Return the order that rows, columns and classes already have."""
         n, d = table.shape
         return cls(np.arange(n), np.arange(d), np.arange(codes.max(initial=-1) + 1))
 
@@ -49,24 +49,26 @@ class Order:
         the number of a row, a column or a class. Columns with the same cells in other rows,
         as those of equally frequent categories, are told apart by the rows they are in.
         """
-        of_columns = _of_columns(table, np.zeros(len(table), dtype=np.uint64))
+        of_columns = _hash_columns(table, np.zeros(len(table), dtype=np.uint64))
         for _ in range(_ROUNDS):
-            of_rows = _of_rows(table, of_columns, codes)
-            of_columns = _of_columns(table, of_rows)
+            of_rows = _hash_rows(table, of_columns, codes)
+            of_columns = _hash_columns(table, of_rows)
         columns = np.argsort(of_columns, kind="stable")
+        # Columns with equal hashes get numbers of their own, or rows that differ only
+        # between them would stay equal.
         of_columns[columns] = np.arange(len(columns), dtype=np.uint64)
-        of_rows = _of_rows(table, of_columns, codes)
-        classes = np.argsort(_of_classes(of_rows, codes), kind="stable")
+        of_rows = _hash_rows(table, of_columns, codes)
+        classes = np.argsort(_hash_classes(of_rows, codes), kind="stable")
         return cls(np.argsort(of_rows, kind="stable"), columns, classes)
 
     @property
     def back(self) -> Int[ndarray, " n"]:
-        """Where each row of the table stands."""
+        """The place in this order of each row of the table."""
         return np.argsort(self.rows)
 
     @property
     def back_classes(self) -> Int[ndarray, " c"]:
-        """Where each class stands."""
+        """The place in this order of each class."""
         return np.argsort(self.classes)
 
     def sort_codes(self, codes: Int[ndarray, " n"]) -> Int[ndarray, " n"]:
@@ -74,29 +76,31 @@ class Order:
         return np.append(self.back_classes, -1)[codes[self.rows]]
 
 
-def _of_columns(table: Float[ndarray, "n d"], of_rows: ndarray) -> ndarray:
-    """Return a hash of every column: of its cells and the hashes of their rows."""
+def _hash_columns(table: Float[ndarray, "n d"], of_rows: ndarray) -> ndarray:
+    """Hash every column: its cells with the hashes of their rows."""
     total = np.zeros(table.shape[1], dtype=np.uint64)
     for part, bits in _bits(table):
-        total += _mixed(bits + _mixed(of_rows[part])[:, None]).sum(axis=0)
+        total += _mix(bits + _mix(of_rows[part])[:, None]).sum(axis=0)
     return total
 
 
-def _of_rows(table: Float[ndarray, "n d"], of_columns: ndarray, codes: ndarray) -> ndarray:
-    """Return a hash of every row: of its cells, their columns, and its class."""
+def _hash_rows(
+    table: Float[ndarray, "n d"], of_columns: ndarray, codes: ndarray
+) -> ndarray:
+    """Hash every row: its cells with the hashes of their columns, and its class."""
     total = np.empty(len(table), dtype=np.uint64)
     for part, bits in _bits(table):
-        total[part] = _mixed(bits + _mixed(of_columns)).sum(axis=1)
-    known = codes >= 0
-    total[known] += _mixed(_of_classes(total, codes)[codes[known]])
+        total[part] = _mix(bits + _mix(of_columns)).sum(axis=1)
+    labelled = codes >= 0
+    total[labelled] += _mix(_hash_classes(total, codes)[codes[labelled]])
     return total
 
 
-def _of_classes(of_rows: ndarray, codes: ndarray) -> ndarray:
-    """Return a hash of every class: of its labelled rows."""
-    known = codes >= 0
+def _hash_classes(of_rows: ndarray, codes: ndarray) -> ndarray:
+    """Hash every class: the hashes of its labelled rows."""
+    labelled = codes >= 0
     total = np.zeros(codes.max(initial=-1) + 1, dtype=np.uint64)
-    np.add.at(total, codes[known], _mixed(of_rows[known]))
+    np.add.at(total, codes[labelled], _mix(of_rows[labelled]))
     return total
 
 
@@ -108,7 +112,7 @@ def _bits(table: Float[ndarray, "n d"]) -> Iterator[tuple[slice, ndarray]]:
         yield part, (table[part] + 0.0).view(np.uint64)
 
 
-def _mixed(bits: ndarray) -> ndarray:
+def _mix(bits: ndarray) -> ndarray:
     """Spread bits over all 64, as the last step of the generator SplitMix64 does."""
     bits = bits + np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,23 +1,79 @@
 """Parquet files, checked before their cells are unpacked.
 
-The footer says what the pages unpack to, and nobody holds it to that: readers allocate what
-a page's own header says, which can be two gigabytes. So the headers, structs in Thrift's
-compact protocol, are read first.
+The footer says what the pages unpack to, but no reader holds it to that: readers allocate
+what a page's own header says, which can be two gigabytes. So the headers of pages, structs
+in Thrift's compact protocol, are read first.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from io import BytesIO
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy import ndarray
+
 from icssl._util.errors import reason_of
+from icssl.tables.cells import plain_column
+from icssl.tables.table_file import FileTable, Limits, ReadOptions, Source, check_names
 
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 0, 1, 2, 3, 7, 8, 12
 _INTEGERS = (4, 5, 6)
 _UNCOMPRESSED, _COMPRESSED = 2, 3  # fields of a page's header
 _LEAST = 1024  # bytes that a page counts for, so that millions of empty ones are too many
-_DEEPEST = 8  # structs in each other; those of pages are three
+_DEEPEST = 8  # structs inside each other; those of pages are three deep
+
+
+def read_parquet(source: Source, options: ReadOptions) -> FileTable:
+    """Read a Parquet file, after a look at its columns and at its size."""
+    with open_parquet(source) as file:
+        rows, columns = count_rows(file), file.metadata.num_columns
+        schema = file.schema_arrow
+    if options.limits is not None:
+        options.limits.check_rows(source.name, rows)
+        options.limits.check_columns(source.name, columns)
+    check_names(source.name, "column", schema.names, [])
+    check_flat(source.name, schema, options.unread)
+    if options.limits is not None:
+        _check_unpacked(source, options.limits)
+    with open_parquet(source) as file:
+        table = file.read()
+    return FileTable(
+        _to_frame(source.name, table), partial(arrow_labels, [table]), lambda: table
+    )
+
+
+def write_parquet(table: Any, columns: Mapping[str, ndarray], path: Path, _: str) -> None:
+    """Write a table of Arrow, all of whose columns stay as they were, and more columns."""
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values))
+    write_table(table, path)
+
+
+def arrow_labels(tables: Sequence[Any], name: str) -> ndarray:
+    """Return cells of a column over some tables of Arrow, whole numbers with all digits."""
+    from pyarrow import types
+
+    columns = [table.column(name) for table in tables]
+    # Floats keep their type, which says how exact they are.
+    return np.concatenate(
+        [
+            column.to_numpy() if types.is_floating(column.type) else plain_column(column)
+            for column in columns
+        ]
+    )
+
+
+def _check_unpacked(source: Source, limits: Limits) -> None:
+    with source.open() as raw:
+        content = raw.read()
+    with open_parquet(source) as file:
+        size = unpacked_bytes(file, content, limits.unpacked)
+    limits.check_unpacked(source.name, size)
 
 
 def page_bytes(content: bytes, chunk: Any, most: int) -> int:
@@ -26,9 +82,11 @@ def page_bytes(content: bytes, chunk: Any, most: int) -> int:
     Parameters
     ----------
     content : bytes
-        The file.
+        All of the file.
     chunk : pyarrow.parquet.ColumnChunkMetaData
+        What the footer says about the chunk.
     most : int
+        Bytes beyond which nobody needs to know.
     """
     start = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
@@ -43,18 +101,20 @@ def page_bytes(content: bytes, chunk: Any, most: int) -> int:
 
 
 class _Reader:
-    """A place in some bytes, and what can be read there."""
+    """A reader of Thrift's compact protocol, at a place in some bytes."""
 
     def __init__(self, content: bytes, place: int) -> None:
         self._content, self.place = content, place
 
     def read_struct(self, depth: int = 0) -> dict[int, int]:
-        """Read a struct and give its whole numbers by the numbers of their fields."""
+        """Read a struct and return its whole numbers by the numbers of their fields."""
         if depth > _DEEPEST:
             raise ValueError("the header of a page is nested too deeply")
         numbers: dict[int, int] = {}
         field = 0
         while (kind := (byte := self._byte()) & 15) != _STOP:
+            # The upper four bits are the distance to the field before, or 0 if that is
+            # more than 15: then the field's number follows.
             field = field + (byte >> 4) if byte >> 4 else self._integer()
             if kind in _INTEGERS:
                 numbers[field] = self._integer()
@@ -82,6 +142,7 @@ class _Reader:
         return self._content[self.place - 1]
 
     def _varint(self) -> int:
+        """Read a number in groups of seven bits; the eighth says that more follow."""
         number = shift = 0
         while True:
             byte = self._byte()
@@ -93,56 +154,42 @@ class _Reader:
                 raise ValueError("a number in the header of a page is too long")
 
     def _integer(self) -> int:
-        """A number with its sign in the last bit."""
+        """Read a number that has its sign in the last bit."""
         number = self._varint()
         return (number >> 1) ^ -(number & 1)
 
 
 @contextmanager
-def opened_parquet(name: Path | str, source: BytesIO | None = None) -> Iterator[Any]:
-    """Open a Parquet file; what pyarrow cannot read is a ``ValueError`` with its name.
-
-    Parameters
-    ----------
-    name : Path or str
-        The file, or what to call it in messages.
-    source : BytesIO, optional
-        Its bytes, where they are not on a disk.
-    """
+def open_parquet(source: Source) -> Iterator[Any]:
+    """Open a Parquet file; what pyarrow cannot read is a ``ValueError`` with its name."""
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
     try:
-        with ParquetFile(name if source is None else source) as file:
+        # From a disk by its name: then only the parts that are needed are read.
+        with ParquetFile(source.name if source.content is None else source.open()) as file:
             yield file
     except FileNotFoundError:
-        raise FileNotFoundError(f"{name} does not exist.") from None
+        raise FileNotFoundError(f"{source.name} does not exist.") from None
     except (ValueError, OSError, ArrowException) as error:
         raise ValueError(
-            f"{name} cannot be read as .parquet, perhaps it is cut short: "
+            f"{source.name} cannot be read as .parquet, perhaps it is cut short: "
             f"{reason_of(error)}."
         ) from error
 
 
 def count_rows(file: Any) -> int:
-    """Return the rows of all groups: readers go by these, not by the footer's total."""
+    """Count the rows of all groups: readers go by these, not by the footer's total."""
     groups = range(file.metadata.num_row_groups)
     return sum(file.metadata.row_group(i).num_rows for i in groups)
 
 
-def read_frame(name: Path | str, source: BytesIO | None = None) -> Any:
-    """Read all columns as a data frame; parameters are those of :func:`opened_parquet`."""
-    with opened_parquet(name, source) as file:
-        table = file.read()
-    return to_frame(name, table)
-
-
-def to_frame(name: Path | str, table: Any) -> Any:
+def _to_frame(name: str, table: Any) -> Any:
     """Return a table of Arrow, read from the file of this name, as a data frame."""
     try:
         return table.to_pandas()
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        # By notes that pandas left in the file, and trusts.
+        # Pandas trusts the notes that it once left in the file.
         raise ValueError(
             f"{name} cannot be read as .parquet, its notes for pandas are broken: {error!r}"
         ) from error
@@ -191,14 +238,14 @@ def unpacked_bytes(file: Any, content: bytes, most: int) -> int:
         # In every encoding a cell is at most as long as all that is stored of its column.
         rows = max(1, most // max(size, 1))
         for batch in file.iter_batches(rows, columns=[field.name], use_threads=False):
-            total += _decoded(batch.column(field.name)).nbytes
+            total += _decode(batch.column(field.name)).nbytes
             if total > most:
                 return total
     return total
 
 
 def _packed_bytes(file: Any, content: bytes, most: int) -> list[int]:
-    """Bytes of every column before its cells are decoded; no further than ``most``."""
+    """Count the bytes of every column before its cells are decoded, up to ``most``."""
     groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
     sizes, total = [0] * len(file.schema_arrow), 0
     for group in groups:
@@ -216,7 +263,7 @@ def _packed_bytes(file: Any, content: bytes, most: int) -> list[int]:
 
 
 def _fixed_bits(kind: Any) -> int | None:
-    """Bits of a cell, or None if cells differ in length."""
+    """Return the bits per cell, or None if cells differ in length."""
     from pyarrow import types
 
     if types.is_dictionary(kind):
@@ -227,8 +274,8 @@ def _fixed_bits(kind: Any) -> int | None:
         return None
 
 
-def _decoded(cells: Any) -> Any:
-    """Cells without a dictionary of their values."""
+def _decode(cells: Any) -> Any:
+    """Return the cells themselves instead of numbers in a dictionary of their values."""
     from pyarrow import types
 
     return cells.dictionary_decode() if types.is_dictionary(cells.type) else cells
@@ -243,7 +290,7 @@ def _is_nested(kind: Any) -> bool:
 
 
 def _holds_map(kind: Any) -> bool:
-    """Whether a kind is that of maps, or of lists or records of them."""
+    """Whether cells of this kind are maps, or lists or records of maps."""
     from pyarrow import types
 
     parts = (kind.field(i).type for i in range(kind.num_fields))

@@ -9,22 +9,21 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
-from icssl.tables.files import check_names
-from icssl.tables.parquet import check_flat, count_rows, opened_parquet
+from icssl.tables.parquet import check_flat, count_rows, open_parquet
+from icssl.tables.table_file import Source, check_names
 from icssl.tables.targets import blank_texts
 
-LEAST_ROWS = 2**10
-"""Of a piece, unless a table has fewer."""
-
+_LEAST_ROWS = 2**10  # per piece, unless the table has fewer
 MOST_ROWS, MOST_CELLS = 2**18, 2**24
-"""Of a piece: 128 MB of float64."""
+"""Most rows and most cells per piece: 128 MB of float64."""
 
+_SUFFIX = ".parquet"  # the one format whose files are read in pieces
 _PART = "part-{:06}.parquet"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows ``start`` to ``stop`` of a file, the ``number``-th piece of a table."""
+    """The ``number``-th piece of a table: rows ``start`` to ``stop`` of a file."""
 
     number: int
     path: Path
@@ -36,12 +35,13 @@ class Piece:
 
     @property
     def part(self) -> str:
-        """The name of what becomes of it, by which parts sort as their rows do."""
+        """Name of the file that is written for it; names sort as the rows do."""
         return _PART.format(self.number)
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
-        """Its rows, as a table of Arrow; the groups in which they lie are read whole."""
-        with opened_parquet(self.path) as file:
+        """Read the rows as a table of Arrow; row groups they lie in are read whole."""
+        with open_parquet(Source(str(self.path))) as file:
+            # Only the groups from that of the first row to that of the last one.
             groups = range(file.num_row_groups)
             ends = np.cumsum([file.metadata.row_group(i).num_rows for i in groups])
             first = int(np.searchsorted(ends, self.start, side="right"))
@@ -64,19 +64,19 @@ def pieces_of(
     Parameters
     ----------
     path : Path
-        Files of one folder must have the same columns.
+        The file or the folder, whose files must all have the same columns.
     needed : sequence of str
         Columns that must be there.
     unread : sequence of str
         Columns that the classifier does not see, so that their cells may be lists.
     most : int, optional
-        Rows of a piece; by default as many as fit the memory easily.
+        Most rows per piece; by default as many as fit the memory easily.
     several : int
-        By default, as many pieces at least, if the table is not small.
+        Least number of pieces if ``most`` is not given and the table is not small.
     """
     schemas, rows = {}, {}
     for name in _files(path):
-        with opened_parquet(name) as file:
+        with open_parquet(Source(str(name))) as file:
             schemas[name], rows[name] = file.schema_arrow, count_rows(file)
     _check_alike(schemas)
     first, schema = next(iter(schemas.items()))
@@ -86,39 +86,41 @@ def pieces_of(
     if not total:
         raise ValueError(f"{path} has no rows.")
     fit = min(MOST_ROWS, MOST_CELLS // max(len(schema.names), 1), -(-total // several))
-    most = most or max(LEAST_ROWS, fit)
+    most = most or max(_LEAST_ROWS, fit)
     ranges = [
         (name, start, min(start + most, count))
         for name, count in rows.items()
         for start in range(0, count, most)
     ]
-    return [Piece(number, *each) for number, each in enumerate(ranges)]
+    return [Piece(number, *rows_of_file) for number, rows_of_file in enumerate(ranges)]
 
 
 def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
     if not path.is_dir():
-        if path.suffix != ".parquet":
-            raise ValueError(f"{path} must end in .parquet, or be a folder of such files.")
+        if path.suffix != _SUFFIX:
+            raise ValueError(f"{path} must end in {_SUFFIX}, or be a folder of such files.")
         return [path.absolute()]
-    found = sorted(path.absolute().glob("*.parquet"))
-    if not found:
-        raise ValueError(f"{path} is a folder without a .parquet file.")
-    return found
+    files = sorted(path.absolute().glob(f"*{_SUFFIX}"))
+    if not files:
+        raise ValueError(f"{path} is a folder without a {_SUFFIX} file.")
+    return files
 
 
 def _check_alike(schemas: Mapping[Path, Any]) -> None:
-    """Refuse files of different columns, or with types in one that do not go together."""
+    """Refuse files whose columns differ in their names, or in types that do not match."""
     first, *others = schemas
     wanted = schemas[first]
     for path in others:
-        found = schemas[path]
-        faults = [f"has no {name!r}" for name in wanted.names if name not in found.names]
-        faults += [f"has {name!r} more" for name in found.names if name not in wanted.names]
+        schema = schemas[path]
+        faults = [f"has no {name!r}" for name in wanted.names if name not in schema.names]
+        faults += [
+            f"has {name!r} more" for name in schema.names if name not in wanted.names
+        ]
         for name in wanted.names:
-            if name in found.names and not _go_together(wanted, found, name):
-                kinds = found.field(name).type, wanted.field(name).type
+            if name in schema.names and not _go_together(wanted, schema, name):
+                kinds = schema.field(name).type, wanted.field(name).type
                 faults.append(f"has {kinds[0]} in {name!r} and not {kinds[1]}")
         if faults:
             raise ValueError(
@@ -126,11 +128,11 @@ def _check_alike(schemas: Mapping[Path, Any]) -> None:
             )
 
 
-def _go_together(one: Any, other: Any, name: str) -> bool:
-    """Whole numbers with others, say, or nothing at all, as pandas has a blank column."""
+def _go_together(first: Any, second: Any, name: str) -> bool:
+    """Whether one type holds a column of both: integers and floats, or a blank column."""
     import pyarrow as pa
 
-    fields = [pa.schema([schema.field(name)]) for schema in (one, other)]
+    fields = [pa.schema([schema.field(name)]) for schema in (first, second)]
     try:
         pa.unify_schemas(fields, promote_options="permissive")
     except (TypeError, ValueError):
@@ -139,9 +141,9 @@ def _go_together(one: Any, other: Any, name: str) -> bool:
 
 
 def are_labels(cells: Any) -> Bool[ndarray, " n"]:
-    """Which cells of an Arrow column are labels: not missing, not -1 and not blank.
+    """Return which cells of an Arrow column are labels: not missing, not -1, not blank.
 
-    What :func:`icssl.tables.targets.read_targets` says of a table, for any number of rows.
+    The rule is that of :func:`icssl.tables.targets.read_targets`, for any number of rows.
     """
     from pyarrow import array, compute, scalar, types
 
@@ -160,13 +162,13 @@ def are_labels(cells: Any) -> Bool[ndarray, " n"]:
 
 
 def _text_kinds(types: Any) -> tuple[Callable[[Any], bool], ...]:
-    """Return what tells texts and bytes of Arrow from other types."""
+    """Return the tests that tell texts and bytes of Arrow from other types."""
     texts = (types.is_string, types.is_large_string)
     return (*texts, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
 
 
 def check_parts(path: Path) -> None:
-    """Refuse to write over anything but a folder of parts, as pieces become."""
+    """Refuse to write over anything but a folder of parts that were written before."""
     if not path.exists():
         return
     names = {file.name for file in path.iterdir()} if path.is_dir() else {path.name}

@@ -17,7 +17,9 @@ _NUMBER = re.compile(r"[-+]?[0-9]*[.]?[0-9]+")
 
 
 def read_targets(y: Any) -> tuple[ndarray, Int[ndarray, " n"]]:
-    """Classes, sorted, and the class of every row as its place among them, or -1.
+    """Return the sorted classes, and the class of every row as its place among them.
+
+    The place is -1 for rows without a label.
 
     A row is unlabelled where ``y`` is -1, None, NaN, ``pd.NA`` or masked. Among texts it
     also is where it is empty, or the text "-1", which NumPy makes of the number, unless
@@ -67,14 +69,14 @@ def _missing(cells: ndarray) -> Bool[ndarray, " n"]:
 
 
 def blank_texts(cells: Iterable[Any]) -> set[str | bytes]:
-    """Return those texts, and bytes, among the cells that are no label."""
-    stripped = {cell: _stripped(cell) for cell in cells if isinstance(cell, (str, bytes))}
+    """Return the texts and bytes among the cells that stand for no label."""
+    stripped = {cell: _strip(cell) for cell in cells if isinstance(cell, (str, bytes))}
     numbers = any(text != "-1" and _NUMBER.fullmatch(text) for text in stripped.values())
     blank = {""} if numbers else {"", "-1"}
     return {cell for cell, text in stripped.items() if text in blank}
 
 
-def _stripped(cell: str | bytes) -> str:
+def _strip(cell: str | bytes) -> str:
     text = cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell
     return text.strip()
 
@@ -92,7 +94,7 @@ def _kind(cell: Any) -> str:
 
 
 def _labels(cells: ndarray) -> ndarray:
-    """Labels as an array that can be sorted, or an error that says what they are."""
+    """Return labels as an array that can be sorted; refuse those of several kinds."""
     several = cells if cells.dtype.kind == "O" else cells[:1]
     kinds = sorted({_kind(cell) for cell in several})
     if len(kinds) > 1:
@@ -123,8 +125,8 @@ def _whole_numbers(cells: ndarray) -> ndarray:
         if np.iinfo(dtype).min <= least and most <= np.iinfo(dtype).max:
             return np.array(numbers, dtype=dtype)[places]
     raise ValueError(
-        f"labels are whole numbers from {_shown(least)} to {_shown(most)}, and no integer "
-        "type of 64 bits holds both: give labels as texts."
+        f"labels are whole numbers from {_short_text(least)} to {_short_text(most)}, and "
+        "no integer type of 64 bits holds both: give labels as texts."
     )
 
 
@@ -150,8 +152,8 @@ def _whole_number(cell: Any) -> int:
     return int(cell)
 
 
-def _shown(number: int) -> str:
-    """Return a number as a text that is not too long for a message."""
+def _short_text(number: int) -> str:
+    """Return a number as a text short enough for a message."""
     return str(number) if abs(number) < 10**40 else f"about 2^{number.bit_length()}"
 
 
@@ -175,16 +177,16 @@ def _check_classes(classes: ndarray, minus_one: Bool[ndarray, " n"]) -> None:
 
 
 def warn_of_conflicts(rows: Float[ndarray, "n d"], codes: Int[ndarray, " n"]) -> None:
-    """Say how many labelled rows are equal to others that have another label."""
-    known = np.flatnonzero(codes >= 0)
-    _, group = np.unique(rows[known], axis=0, return_inverse=True)
+    """Warn of labelled rows that are equal to others that have another label."""
+    labelled = np.flatnonzero(codes >= 0)
+    _, group = np.unique(rows[labelled], axis=0, return_inverse=True)
     group = group.ravel()
-    pairs = np.unique(np.stack([group, codes[known]]), axis=1)[0]
-    torn = np.bincount(pairs) > 1  # groups with several labels
-    if torn.any():
+    pairs = np.unique(np.stack([group, codes[labelled]]), axis=1)[0]
+    conflicting = np.bincount(pairs) > 1  # groups with several labels
+    if conflicting.any():
         warnings.warn(
-            f"{torn[group].sum():,} labelled rows that are equal in all columns have "
-            "different labels; all of these labels are used.",
+            f"{conflicting[group].sum():,} labelled rows that are equal in all columns "
+            "have different labels; all of these labels are used.",
             UserWarning,
             stacklevel=3,
         )

@@ -1,8 +1,9 @@
-"""``icssl classify``."""
+"""The command ``icssl classify``."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,109 +23,128 @@ from icssl.app.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from icssl.app.labelling import Labelling, Tally
-    from icssl.tables.files import LabelTable
+    from icssl.app.labelling import LabelOptions, Tally
 
 _MOST_CLASSES = 20  # in the table that is printed
-_SUGGESTED = 10
+
+_Data = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Table with a label in some rows, such as .csv, .parquet, or .npz with one "
+        "array for the labels and others for the features. With --engine ray: .parquet, or "
+        "a folder of such files."
+    ),
+]
+_Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        help="Column with the labels: whole numbers, texts or booleans. Rows with an empty "
+        "cell or -1 are the ones to label.",
+    ),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Where the rows go, with label, probability and reach; by default beside "
+        "DATA, with -labelled in its name.",
+    ),
+]
+_Report = Annotated[
+    Path | None,
+    typer.Option(
+        help="Page (.html) with the embedding, the confidence, the least certain rows "
+        "and those worth labelling."
+    ),
+]
+_Drop = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column to leave out, for example the number of a row. Can be given several "
+        "times."
+    ),
+]
+_Separator = Annotated[
+    str | None,
+    typer.Option(help="Character between the cells of a CSV file.", show_default=","),
+]
+_Model = Annotated[
+    str,
+    typer.Option(
+        help="auto, 'all views' or 'one view' of the shipped weights, or a file that "
+        "ends in .safetensors."
+    ),
+]
+_Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+_Suggest = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Number of rows worth labelling that the report names.",
+        show_default="10",
+    ),
+]
+_ContextRows = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        help="With --engine ray: number of rows that are read as the context, all that "
+        "have a label and others up to this number.",
+        show_default="2,000",
+    ),
+]
+_Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="With --engine ray: seed that those others are drawn with.",
+        show_default="0",
+    ),
+]
+_Force = Annotated[bool, typer.Option("--force", help="Write over old files.")]
+_Demo = Annotated[
+    bool,
+    typer.Option("--demo", help="Label 178 wines from nine labels; writes no table."),
+]
 
 
 def classify(
-    data: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Table with a label in some rows: .csv, .parquet, or .npz with an array "
-            "for the labels and others for the features. With --engine ray: .parquet, or a "
-            "folder of such files."
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            "-t",
-            help="Column with the labels: whole numbers, texts or booleans. Empty cells "
-            "and -1 are the rows to label.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Where the rows go, with label, probability and reach; by default beside "
-            "DATA, with -labelled in its name.",
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            help="Page (.html) with the embedding, the confidence, the least certain rows "
-            "and those worth labelling."
-        ),
-    ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(help="Column to leave out, say a number of the row. Several times."),
-    ] = None,
-    separator: Annotated[
-        str | None, typer.Option(help="Between the cells of a CSV file.", show_default=",")
-    ] = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="auto, 'all views' or 'one view' of the shipped weights, or a file that "
-            "ends in .safetensors."
-        ),
-    ] = "auto",
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
-    suggest: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Rows worth labelling that the report names.",
-            show_default=str(_SUGGESTED),
-        ),
-    ] = None,
+    data: _Data = None,
+    target: _Target = None,
+    output: _Output = None,
+    report: _Report = None,
+    drop: _Drop = None,
+    separator: _Separator = None,
+    model: _Model = "auto",
+    device: _Device = "auto",
+    suggest: _Suggest = None,
     engine: Engine = "local",
     address: Address = None,
     gpus_per_task: GPUsPerTask = None,
-    context_rows: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            help="With --engine ray: rows that are read as the context, all that have a "
-            "label and others up to this number.",
-            show_default="2,000",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="With --engine ray: by which those others are drawn.",
-            show_default="0",
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over old files.")] = False,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="Label 178 wines from nine; writes no table.")
-    ] = False,
+    context_rows: _ContextRows = None,
+    seed: _Seed = None,
+    force: _Force = False,
+    demo: _Demo = False,
 ) -> None:
     """Label all rows of a table from the few that have a label.
 
     Nothing is trained: pretrained weights come with the package. The rows that have no
     label take part too, since they show what the data look like. Columns of numbers, texts
-    and dates are all used, missing cells are allowed; drop what names a row (--drop id).
+    and dates are all used, and missing cells are allowed. Drop columns that only name a row
+    (--drop id).
 
     Try it: icssl classify --demo --report demo.html
 
     Then: icssl classify flowers.csv --target species --report flowers.html
 
-    The rows are written to flowers-labelled.csv with three columns more: label (the one
-    given, or the likeliest), its probability, and reach, the labelled evidence that got to
-    the row. A low probability with much reach is torn between classes; with no reach at
-    all, the row is far from everything labelled: label one like it.
+    The rows are written to flowers-labelled.csv with three more columns: label (the one
+    that was given, or the likeliest), its probability, and reach, the labelled evidence
+    that arrives at the row. A low probability with much reach means that classes compete
+    for the row. A reach near zero means that the row is far from everything labelled: label
+    a row like it.
 
     For any number of rows: icssl classify big.parquet -t species --engine ray
 
@@ -132,76 +152,54 @@ def classify(
     workers of a Ray cluster label all rows by it, in pieces, into the folder
     big-labelled.parquet.
     """
-    from icssl._util.files import replacing, sync
     from icssl._util.ray import check_engine, check_owner
-    from icssl.app.labelling import demo_table, summary_lines
-    from icssl.tables.files import read_table, write_table
+    from icssl.app.labelling import LabelOptions
 
-    console = Console()
     with user_errors():
         check_engine(engine, address, gpus_per_task)
         check_owner(engine, "local", separator=separator, suggest=suggest)
-        drawn = {"context_rows": context_rows, "seed": seed}
-        check_owner(engine, "ray", **drawn)
-        if engine == "ray":
-            into = _checked_for_ray(data, target, output, report, force=force, demo=demo)
-            options: dict[str, Any] = {
-                "drop": drop or (),
-                "model": model,
-                "device": device,
-                "gpus_per_task": gpus_per_task or 0.0,
-                **{name: given for name, given in drawn.items() if given is not None},
-            }
-            _label_on_ray(
-                console, address, path=data, target=target, output=into, **options
-            )
-            return
-        output = _checked(data, target, output, report, force=force, demo=demo)
-        between = "," if separator is None else separator
-        _check_separator(between)
-
-        def read() -> "LabelTable":
-            if data is None or target is None:
-                return demo_table()
-            return read_table(data, target, drop=drop or (), separator=between)
-
-        suggestions = _SUGGESTED if suggest is None else suggest
-        labelling = _labelled(console, read, model, device, suggestions)
-        # After an error there is no new file: the page is drawn and on the disk before the
-        # table is, and takes its place after it.
-        with console.status("writing ..."), ExitStack() as stack:
-            if report is not None:
-                unfinished = stack.enter_context(replacing(report))
-                unfinished.write_text(_page(labelling), encoding="utf-8")
-                sync(unfinished)
-            if output is not None:
-                write_table(labelling.table, labelling.columns, output)
-    written = {"Rows": output, "Report": report}
-    _print_summary(console, summary_lines(labelling), labelling.tally, written)
+        check_owner(engine, "ray", context_rows=context_rows, seed=seed)
+        asked: dict[str, Any] = {
+            "separator": separator,
+            "suggestions": suggest,
+            "gpus_per_task": gpus_per_task,
+            "context_rows": context_rows,
+            "seed": seed,
+        }
+        options = LabelOptions(
+            data,
+            target,
+            output,
+            report,
+            tuple(drop or ()),
+            model=model,
+            device=device,
+            **{name: value for name, value in asked.items() if value is not None},
+        )
+        check = _check_pieces if engine == "ray" else _check_file
+        options = check(options, force=force, demo=demo)
+    if engine == "ray":
+        _label_pieces(options, address)
+    else:
+        _label_file(options)
 
 
-def _checked(
-    data: Path | None,
-    target: str | None,
-    output: Path | None,
-    report: Path | None,
-    *,
-    force: bool,
-    demo: bool,
-) -> Path | None:
-    """Refuse what cannot be done before anything is read; where the rows go."""
-    from icssl.tables.files import SUFFIXES, check_new, check_output, default_output
+def _check_file(options: "LabelOptions", *, force: bool, demo: bool) -> "LabelOptions":
+    """Refuse what cannot be done before anything is read; fill in where the rows go."""
+    from icssl.tables.formats import suffix_of, writable_suffixes
+    from icssl.tables.reader import check_new, check_output, default_output
 
-    if demo and (data or target or output):
+    data, output, report = options.data, options.output, options.report
+    if demo and (data or options.target or output):
         raise ValueError("--demo has its own table and writes none: give --report alone.")
     if not demo:
-        _check_given(data, target)
+        _check_asked(options)
     if data is not None and data.is_dir():
         raise ValueError(
             f"{data} is a folder: a folder of Parquet files needs --engine ray, and "
             "--engine local takes one file."
         )
-    if data is not None and data.suffix in SUFFIXES:
+    if data is not None and suffix_of(data) in writable_suffixes():
         output = output or default_output(data)
         check_output(output, data, force=force)
         check_file(output)
@@ -210,105 +208,85 @@ def _checked(
             raise ValueError(f"{report} must end in .html.")
         check_new(report, data, force=force)
         check_file(report)
-    return output
+    if len(options.separator) != 1 or options.separator in '"\r\n':
+        raise ValueError(f"--separator must be one character, got {options.separator!r}.")
+    return replace(options, output=output)
 
 
-def _check_given(data: Path | None, target: str | None) -> None:
-    if data is None:
-        raise ValueError("give a file to label, or --demo to see how it goes.")
-    if target is None:
-        raise ValueError("--target must name the column with the labels.")
-
-
-def _checked_for_ray(
-    data: Path | None,
-    target: str | None,
-    output: Path | None,
-    report: Path | None,
-    *,
-    force: bool,
-    demo: bool,
-) -> Path:
-    """Refuse what cannot be done before anything is read; the folder of the rows."""
-    from icssl.tables.files import check_output, default_output
+def _check_pieces(options: "LabelOptions", *, force: bool, demo: bool) -> "LabelOptions":
+    """Refuse what cannot be done before anything is read; fill in where the rows go."""
     from icssl.tables.pieces import check_parts
+    from icssl.tables.reader import check_output, default_output
 
-    for name, asked in (("demo", demo), ("report", report)):
+    for name, asked in (("demo", demo), ("report", options.report)):
         if asked:
             raise ValueError(
                 f"--{name} is for --engine local, which sees all rows at once."
             )
-    _check_given(data, target)
-    assert data is not None
-    output = output or default_output(data)
-    check_output(output, data, force=force)
+    _check_asked(options)
+    assert options.data is not None
+    output = options.output or default_output(options.data)
+    check_output(output, options.data, force=force)
     check_parts(output)
     check_folder(output.absolute().parent)
-    return output
+    return replace(options, output=output)
 
 
-def _check_separator(separator: str) -> None:
-    if len(separator) != 1 or separator in '"\r\n':
-        raise ValueError(f"--separator must be one character, got {separator!r}.")
+def _check_asked(options: "LabelOptions") -> None:
+    if options.data is None:
+        raise ValueError("give a file to label, or --demo to see how it goes.")
+    if options.target is None:
+        raise ValueError("--target must name the column with the labels.")
 
 
-def _labelled(
-    console: Console,
-    read: "Callable[[], LabelTable]",
-    model: str,
-    device: str,
-    suggest: int,
-) -> "Labelling":
-    """Read and label, with a sign of life; warnings are printed a line each."""
-    from icssl.app.labelling import label_rows
+def _label_file(options: "LabelOptions") -> None:
+    """Label one table in this process, and print a summary."""
+    from icssl.app.labelling import label_file, summary_lines
 
-    with _warnings_printed(console), console.status("reading ...") as status:
-        table = read()
-        status.update(f"labelling {len(table.target):,} rows ...")
-        return label_rows(table, model=model, device=device, suggestions=suggest)
+    console = Console()
+    with user_errors(), _print_warnings(console), console.status("reading ...") as status:
+        labelling = label_file(options, status.update)
+    written = {"Rows": options.output, "Report": options.report}
+    _print_summary(console, summary_lines(labelling), labelling.tally, written)
 
 
-def _label_on_ray(console: Console, address: str | None, **options: Any) -> None:
-    """Label in pieces, below a bar of rows, and say what came out."""
+def _label_pieces(options: "LabelOptions", address: str | None) -> None:
+    """Label a table in pieces on a Ray cluster, below a bar, and print a summary."""
     from icssl._util.ray import ray_cluster
     from icssl.app.labelling_pieces import label_pieces
 
+    console = Console()
     columns = (
         BarColumn(bar_width=20),
         TextColumn("{task.completed:,.0f} rows {task.description}"),
         TimeRemainingColumn(),
     )
     with (
-        ray_cluster(address, gpus_per_task=options["gpus_per_task"]) as ray,
-        _warnings_printed(console),
+        user_errors(),
+        ray_cluster(address, gpus_per_task=options.gpus_per_task) as ray,
+        _print_warnings(console),
         Progress(*columns, console=console, transient=True) as bar,
     ):
-        getLogger(ray.data.__name__).setLevel("ERROR")  # here a bar says how far it is
+        getLogger(ray.data.__name__).setLevel("ERROR")  # the bar here says how far it is
         task = bar.add_task("are labelled: reading the context ...", total=None)
 
-        def told(done: int, total: int) -> None:
+        def on_progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=f"of {total:,}")
 
-        tally, seconds = label_pieces(ray=ray, report=told, **options)
-    _print_summary(console, tally.lines, tally, {"Rows": options["output"]})
+        tally, seconds = label_pieces(options, ray, on_progress=on_progress)
+    _print_summary(console, tally.lines, tally, {"Rows": options.output})
     speed = tally.rows.sum() / seconds
-    console.print(f"In pieces, {speed:,.0f} rows a second and core.", highlight=False)
+    console.print(f"In pieces, {speed:,.0f} rows per second and core.", highlight=False)
 
 
 @contextmanager
-def _warnings_printed(console: Console) -> Iterator[None]:
-    """Warnings of the block, a line each."""
+def _print_warnings(console: Console) -> Iterator[None]:
+    """Print the warnings of the block, one per line, when it ends."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
     for warning in caught:
         console.print(f"Warning: {warning.message}", highlight=False)
-
-
-def _page(labelling: "Labelling") -> str:
-    from icssl.app.labelling_report import report_html  # and with it matplotlib
-
-    return report_html(labelling)
 
 
 def _print_summary(

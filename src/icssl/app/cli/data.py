@@ -177,7 +177,7 @@ def features(
     and timm need the extra icssl\[backbones] and your own copy of the weights.
     """
     from icssl.episodes.feature_tables import extract_folder, load_backbone
-    from icssl.tables.features import image_files
+    from icssl.tables.reader import image_files
 
     with user_errors():
         check_file(output)

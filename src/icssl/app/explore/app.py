@@ -33,12 +33,7 @@ from icssl.app.explore.state import (
     from_link,
     to_link,
 )
-from icssl.app.explore.tables import (
-    Uploads,
-    check_size,
-    download,
-    labelled_table,
-)
+from icssl.app.explore.uploads import Uploads, check_size, download, label_upload
 
 _LOG = logging.getLogger(__name__)
 _LARGEST_REQUEST = 2**24  # bytes; a file of up to MOST_BYTES is sent as base64
@@ -230,7 +225,7 @@ def _add_download(app: Dash, uploads: Uploads) -> None:
         state = _state_of(values)
         try:
             upload = uploads.get(state.table, client())
-            labelling, _warnings = labelled_table(upload, state.target, state.marks)
+            labelling, _warnings = label_upload(upload, state.target, state.marks)
             name, content = download(upload, labelling)
         except ValueError as error:
             return no_update, str(error)

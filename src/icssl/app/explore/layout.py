@@ -17,7 +17,7 @@ from icssl.app.explore.state import (
     WEIGHTS,
     State,
 )
-from icssl.app.explore.tables import MOST_BYTES, MOST_ROWS
+from icssl.app.explore.uploads import MOST_BYTES, MOST_ROWS
 
 _GRAPH: Any = {"displayModeBar": False, "scrollZoom": False}
 

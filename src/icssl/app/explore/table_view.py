@@ -1,4 +1,4 @@
-"""What the tab of one's own table shows, as a function of the state."""
+"""The tab for a person's own table, as a function of the state."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from icssl.app.explore import figures
 from icssl.app.explore.clouds import DRAWING_NOTE, plane_coordinates
 from icssl.app.explore.layout import table
 from icssl.app.explore.state import State
-from icssl.app.explore.tables import Upload, Uploads, labelled_table
+from icssl.app.explore.uploads import Upload, Uploads, label_upload
 from icssl.app.labelling import CLASS_HEADER, Labelling, class_rows, summary_lines
 from icssl.app.labelling_report import least_certain, row_table
 
@@ -24,7 +24,7 @@ OUTPUTS = {
 
 
 def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | None:
-    """A client's table: its rows in the embedding, the doubtful ones, what to label."""
+    """Return a client's table: its embedding, its doubtful rows, and what to label."""
     if state.tab != "data":
         return None
     nothing: dict[str, Any] = {"cloud": figures.EMPTY, "tables": "", "known": []}
@@ -40,21 +40,26 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
         text = f"{upload.name} was read. Choose its column of labels."
         return {**nothing, "note": text}
     try:
-        return {**nothing, **_labelled(state, upload)}
+        return {**nothing, **_labelled_table(state, upload)}
     except ValueError as error:
         return {**nothing, "note": str(error)}
 
 
-def _labelled(state: State, upload: Upload) -> dict[str, Any]:
+def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
     check_choice("column of labels", state.target, upload.columns)
-    found, warned = labelled_table(upload, state.target, state.marks)
-    points = plane_coordinates(found.embedding)
-    names = [str(name) for name in found.classes]
+    labelling, warned = label_upload(upload, state.target, state.marks)
+    points = plane_coordinates(labelling.embedding)
+    names = [str(name) for name in labelling.classes]
     row = min(state.row, len(points) - 1)
     figure = figures.cloud_figure(
-        points, found.codes, found.given, names, selected=row, revision=upload.key
+        points,
+        labelling.codes,
+        labelling.given_codes,
+        names,
+        selected=row,
+        revision=upload.key,
     )
-    lines = [*summary_lines(found), *warned, _about_row(found, row)]
+    lines = [*summary_lines(labelling), *warned, _about_row(labelling, row)]
     if state.marks:
         lines.append(f"{len(state.marks)} of the labels were given on this page.")
     return {
@@ -64,27 +69,29 @@ def _labelled(state: State, upload: Upload) -> dict[str, Any]:
             html.P(DRAWING_NOTE.capitalize(), className="small"),
         ],
         "tables": [
-            table(CLASS_HEADER, class_rows(found), "Classes"),
-            *_row_tables(found),
+            table(CLASS_HEADER, class_rows(labelling), "Classes"),
+            *_row_tables(labelling),
         ],
         "known": [html.Option(value=name) for name in names],
         "picture": False,
     }
 
 
-def _row_tables(found: Labelling) -> list[Any]:
-    if not len(found.unlabelled):
+def _row_tables(labelling: Labelling) -> list[Any]:
+    if not len(labelling.unlabelled_rows):
         return []
     titles = {
-        "What to label next, the best first": found.suggested,
-        "The least certain rows": least_certain(found),
+        "What to label next, the best first": labelling.suggested,
+        "The least certain rows": least_certain(labelling),
     }
-    return [table(*row_table(found, rows), caption=title) for title, rows in titles.items()]
+    return [
+        table(*row_table(labelling, rows), caption=title) for title, rows in titles.items()
+    ]
 
 
-def _about_row(found: Labelling, row: int) -> str:
-    given = "has the label" if found.given[row] >= 0 else "is likeliest"
+def _about_row(labelling: Labelling, row: int) -> str:
+    verb = "has the label" if labelling.given_codes[row] >= 0 else "is likeliest"
     return (
-        f"Row {row} {given} {str(found.labels[row])!r}, probability "
-        f"{found.probability[row]:.3f}, reach {found.reach[row]:.3g}."
+        f"Row {row} {verb} {str(labelling.labels[row])!r}, probability "
+        f"{labelling.probability[row]:.3f}, reach {labelling.reach[row]:.3g}."
     )

@@ -11,6 +11,8 @@ import torch
 from icssl._util.errors import check_at_least
 from icssl._util.random import generator_for
 from icssl.methods.peers import Context
+from icssl.tables.formats import read_file
+from icssl.tables.table_file import Source
 
 # Anything may be chosen on the development half, and nothing on the report half.
 HALVES: dict[str, tuple[str, ...]] = {
@@ -53,16 +55,7 @@ def read_set(folder: Path, name: str) -> Any:
             f"{path} does not exist: scripts/fetch_real_data.py makes it (its first lines "
             "say how), and --data names the folder."
         )
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError(
-            "the real datasets need pandas: pip install 'icssl[tables]'."
-        ) from error
-    try:
-        table = pd.read_parquet(path)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}.") from error
+    table = read_file(Source(str(path))).cells
     if TARGET not in table:
         columns = ", ".join(map(str, table.columns[:8]))
         raise ValueError(f"{path} has no column {TARGET!r}: it begins with {columns}.")

@@ -10,15 +10,19 @@ Axis names: b = tables, n = rows (points), d = columns, c = classes.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Generator, Tensor
 
 from icssl._util.errors import check_at_least, check_choice
 from icssl._util.random import generator_for
 from icssl.episodes.episode import Episode
 from icssl.episodes.labels import choose_per_class
+from icssl.tables.columns import ColumnScale
 
+_NEW_SHARE = 6  # one row in so many is left out of its context and predicted as a new row
 _TINY = 1e-6
 
 
@@ -68,7 +72,7 @@ class TaskSpec:
         n, d, c, per_class = self._shape(draws, labels)
         kind = draws.choice(self.kinds)
         x, y = KINDS[kind](draws, b, n, d, c)
-        x = corrupt_columns(draws, _standardise(x))
+        x = _corrupt_columns(draws, _standardise(x))
         y = y if kind in _CLEAN else _corrupt_labels(draws, y, c)
         labelled = choose_per_class(y, per_class, c, generator=generator)
         x = x.nan_to_num(0.0, 0.0, 0.0).to(dtype)
@@ -80,6 +84,62 @@ class TaskSpec:
         c = min(draws.whole(*self.classes), n // 4)
         per_class = draws.whole(*self.labels_per_class) if labels is None else int(labels)
         return n, d, c, max(1, min(per_class, n // (2 * c)))
+
+
+class Task(NamedTuple):
+    """A batch of contexts, and new rows that were left out of them."""
+
+    x: Tensor
+    y: Tensor
+    labelled: Tensor
+    n_classes: int
+    new_x: Tensor
+    new_y: Tensor
+
+    @classmethod
+    def of_episode(cls, episode: Episode) -> "Task":
+        """Scale tables, and take their last rows, which have no label, as new rows."""
+        # Labelled rows first, so that all of them are in the context.
+        is_labelled = episode.labelled.to(torch.uint8)
+        order = is_labelled.argsort(dim=1, descending=True, stable=True)
+        x = episode.x.gather(1, order[..., None].expand_as(episode.x))
+        y, labelled = episode.y.gather(1, order), episode.labelled.gather(1, order)
+        n = max(int(labelled.sum(1).max()), x.shape[1] - x.shape[1] // _NEW_SHARE)
+        context, new = scale_like_encoder(x[:, :n], x[:, n:])
+        return cls(context, y[:, :n], labelled[:, :n], episode.n_classes, new, y[:, n:])
+
+    def part(self, tables: slice) -> "Task":
+        """Return some of the contexts."""
+        return Task(
+            self.x[tables],
+            self.y[tables],
+            self.labelled[tables],
+            self.n_classes,
+            self.new_x[tables],
+            self.new_y[tables],
+        )
+
+
+def scale_like_encoder(
+    context: Float[Tensor, "b n d"], new: Float[Tensor, "b r d"]
+) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b r d"]]:
+    """Scale tables as :class:`ColumnEncoder` does: by their contexts, with its own code.
+
+    Parameters
+    ----------
+    context : Tensor
+        Rows that the classifier is fitted to, one table per entry of the batch.
+    new : Tensor
+        Rows of the same tables that it predicts later.
+    """
+    columns = context.mT.flatten(0, 1), new.mT.flatten(0, 1)  # (b * d, rows)
+    scale = ColumnScale.fit(columns[0].double().cpu().numpy())
+    scaled = (torch.from_numpy(scale(part.double().cpu().numpy()).T) for part in columns)
+    scaled_context, scaled_new = (
+        part.reshape(rows.mT.shape).mT.to(rows)
+        for part, rows in zip(scaled, (context, new), strict=True)
+    )
+    return scaled_context, scaled_new
 
 
 class _Draws:
@@ -274,7 +334,7 @@ KINDS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
 _CLEAN = ("apart",)  # kinds whose labels have no noise
 
 
-def corrupt_columns(draws: _Draws, x: Tensor) -> Tensor:
+def _corrupt_columns(draws: _Draws, x: Tensor) -> Tensor:
     """Return columns as real tables have them: noisy, useless, repeated, skewed, binary."""
     d = x.shape[-1]
     some = max(1, d // draws.whole(2, 4))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -32,16 +31,14 @@ from icssl.classifier.model import (
     features_of_tables,
 )
 from icssl.classifier.pretraining.processes import ALONE, Processes
-from icssl.classifier.pretraining.synthetic_tables import TaskSpec
+from icssl.classifier.pretraining.synthetic_tables import Task, TaskSpec
 from icssl.classifier.views import VIEWS, Views
-from icssl.tables.columns import ColumnScale
 
 KIND = FileKind("icssl-pretraining", "icssl pretrain")
-_NEW_SHARE = 6  # one row in so many is left out of its context and predicted as a new row
 _NEW_WEIGHT = 0.3  # weight of the loss on new rows
 # How often the model sees a context in all views, in one view, and as a graph alone: one
 # set of weights serves all three.
-INPUT_MODES = (("views", 0.7), ("one view", 0.2), ("graph", 0.1))
+_INPUT_MODES = (("views", 0.7), ("one view", 0.2), ("graph", 0.1))
 # Classes are clusters or regions of surfaces more often than functions of columns: so they
 # are on the development half of the real data.
 _KINDS = (*4 * ("clusters",), *2 * ("surface",), "linear", "network", "trees", "causal")
@@ -49,7 +46,7 @@ _KINDS = (*4 * ("clusters",), *2 * ("surface",), "linear", "network", "trees", "
 # kinds, the classifier was unsure of itself on the development half where labels are few.
 _CALIBRATED_ON = ("apart",)
 _PARTS = ("average", "weights", "first", "second")  # what a checkpoint has per parameter
-EMA_DECAY = 0.998  # of the exponential moving average of the weights
+_EMA_DECAY = 0.998  # of the exponential moving average of the weights
 
 
 @dataclass(frozen=True)
@@ -89,28 +86,6 @@ class PretrainConfig:
     learning_rate: float = 3e-3
     calibration_steps: int = 200
     seed: int = 0
-
-
-class Task(NamedTuple):
-    """A batch of contexts, and new rows that were left out of them."""
-
-    x: Tensor
-    y: Tensor
-    labelled: Tensor
-    n_classes: int
-    new_x: Tensor
-    new_y: Tensor
-
-    def part(self, tables: slice) -> "Task":
-        """Return some of the contexts."""
-        return Task(
-            self.x[tables],
-            self.y[tables],
-            self.labelled[tables],
-            self.n_classes,
-            self.new_x[tables],
-            self.new_y[tables],
-        )
 
 
 class PretrainProgress(NamedTuple):
@@ -274,51 +249,22 @@ def _step(
     if bool(norm.isfinite()):
         state.optimiser.step()
     # The average of the first steps must not be that of the random start.
-    decay = min(EMA_DECAY, (1 + state.step) / (10 + state.step))
+    decay = min(_EMA_DECAY, (1 + state.step) / (10 + state.step))
     for name, p in state.model.named_parameters():
         state.average[name].lerp_(p.detach(), 1 - decay)
     return loss.item()
 
 
 def draw_task(config: PretrainConfig, stream: str, step: int, device: str) -> Task:
-    """Draw contexts of one shape; their last rows, which have no label, become new rows."""
+    """Draw the batch of contexts of one step, all of one shape."""
     generator = generator_for(config.seed, stream, step, device=device)
-    episode = config.tasks.draw(config.batch, generator=generator)
-    # Labelled rows first, so that all of them are in the context.
-    order = episode.labelled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
-    x = episode.x.gather(1, order[..., None].expand_as(episode.x))
-    y, labelled = episode.y.gather(1, order), episode.labelled.gather(1, order)
-    n = max(int(labelled.sum(1).max()), x.shape[1] - x.shape[1] // _NEW_SHARE)
-    context, new = scale_like_encoder(x[:, :n], x[:, n:])
-    return Task(context, y[:, :n], labelled[:, :n], episode.n_classes, new, y[:, n:])
-
-
-def scale_like_encoder(
-    context: Float[Tensor, "b n d"], new: Float[Tensor, "b r d"]
-) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b r d"]]:
-    """Scale tables as :class:`ColumnEncoder` does: by their contexts, with its own code.
-
-    Parameters
-    ----------
-    context : Tensor
-        Rows that the classifier is fitted to, one table per entry of the batch.
-    new : Tensor
-        Rows of the same tables that it predicts later.
-    """
-    columns = context.mT.flatten(0, 1), new.mT.flatten(0, 1)  # (b * d, rows)
-    scale = ColumnScale.fit(columns[0].double().cpu().numpy())
-    scaled = (torch.from_numpy(scale(part.double().cpu().numpy()).T) for part in columns)
-    own, other = (
-        part.reshape(rows.mT.shape).mT.to(rows)
-        for part, rows in zip(scaled, (context, new), strict=True)
-    )
-    return own, other
+    return Task.of_episode(config.tasks.draw(config.batch, generator=generator))
 
 
 def features_of_task(task: Task, config: PretrainConfig, step: int) -> ContextFeatures:
     """Return what the model sees of the contexts, in the input mode of this step."""
     generator = generator_for(config.seed, "sights", step)
-    names, shares = zip(*INPUT_MODES, strict=True)
+    names, shares = zip(*_INPUT_MODES, strict=True)
     chosen = torch.multinomial(torch.tensor(shares), 1, generator=generator)
     name, k = names[int(chosen)], config.model.k
     labels = (task.y, task.labelled, task.n_classes)
