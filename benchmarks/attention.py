@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from icssl.bench.scale.run import apart
+from icssl.bench.pool import run_in_subprocess
 from icssl.model.attention import attention, attention_transposed
 
 D, V, REPEATS = 6, 8, 3
@@ -100,7 +100,7 @@ def main():
     ]
     rows = []
     for case in cases:
-        rows.append(apart(measure, *case))
+        rows.append(run_in_subprocess(measure, *case))
         row = rows[-1]
         print(
             f"{row['backend']:>12} {row['function']:>6} n = {row['n']:>7,}"

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from sklearn.datasets import make_classification
 
-from icssl.bench.scale.run import apart
+from icssl.bench.pool import run_in_subprocess
 from icssl.classifier.graph_sparse import SPARSE_NEIGHBOURS, BruteForceSearch, IndexSearch
 
 COLUMNS, NEW, ALONE = 20, 1_000, 50
@@ -271,7 +271,7 @@ def main():
     options = parser.parse_args()
     rows = []
     for case in cases(options):
-        rows.append(apart(measure, *case))
+        rows.append(run_in_subprocess(measure, *case))
         print(*rows[-1].values(), sep="\t", flush=True)
     packages = {INDEXES[row["index"]][0] for row in rows}
     versions = {p: importlib.metadata.version(p) for p in sorted(packages)}

@@ -21,7 +21,14 @@ from pathlib import Path
 import torch
 
 from icssl import ICSSLClassifier
-from icssl.bench.scale.run import CLASSES, COLUMNS, apart, clusters, few_labels, watched
+from icssl.bench.pool import run_in_subprocess
+from icssl.bench.scale.cost import (
+    CLASSES,
+    COLUMNS,
+    clusters,
+    few_labels,
+    track_memory,
+)
 from icssl.classifier.plan import BACKENDS, MODELS, Backend, Size, needed_memory
 from icssl.classifier.weights import weights_id
 
@@ -37,7 +44,7 @@ def measure(n, backend, model, threads):
     classifier = ICSSLClassifier(model, backend=backend, device="cpu")
     classifier.fit(x[:500], few_labels(truth[:500], 2, 0))  # loads what is needed
     y = few_labels(truth, LABELS, 0)
-    with watched() as memory:
+    with track_memory() as memory:
         began, clock = time.process_time(), time.perf_counter()
         classifier.fit(x, y)
         fitted, end = time.process_time(), time.perf_counter()
@@ -81,7 +88,7 @@ def main():
     options = parser.parse_args()
     rows = []
     for case in cases(options):
-        rows.append(apart(measure, *case))
+        rows.append(run_in_subprocess(measure, *case))
         print(*rows[-1].values(), sep="\t", flush=True)
     summary = {"benchmark": "scale-classifier", "weights": weights_id()}
     summary["threads"] = options.threads

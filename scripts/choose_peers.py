@@ -25,7 +25,7 @@ from sklearn.semi_supervised import (
 from sklearn.svm import SVC
 
 from icssl.bench.real.datasets import HALVES, LABELS, draw_context, read_set
-from icssl.bench.real.run import score
+from icssl.bench.real.scores import score
 from icssl.methods.peers import OnEpisode, Supervised, Transductive
 from icssl.methods.propagation import LaplaceLearning, PoissonLearning
 

@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
     tmp_path, monkeypatch, arguments
 ):
     """Not by its permissions, since root may write everywhere."""
-    for work in ("evaluation.evaluate.evaluate", "training.loop.train"):
+    for work in ("evaluation.scoring.evaluate", "training.loop.train"):
         monkeypatch.setattr(f"icssl.{work}", pytest.fail)
     for work in ("catalogue.render", "report.write_report"):
         monkeypatch.setattr(f"icssl.bench.paper.{work}", pytest.fail)

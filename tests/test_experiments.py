@@ -19,14 +19,13 @@ from torch.nn.functional import cross_entropy
 from bench_helpers import FEW, FIRST, OTHER, SECOND, SPHERE, toy_specs, without_time
 from helpers import bottom_eigenvectors, principal_angle, toy_config
 from icssl import ICSSLTransformer, ModelConfig
-from icssl.bench import probes, runner
-from icssl.bench.batches import AT_ONCE, batches_of
+from icssl.bench import batches, probes, runner, work
+from icssl.bench.batches import AT_ONCE, Training, batches_of, train_batch
 from icssl.bench.probes import EIG, Alignment, Mechanism
 from icssl.bench.render import Picture, Table, save_picture, write_page
-from icssl.bench.runner import Training, run_missing, train_batch
-from icssl.bench.runs import read_runs
+from icssl.bench.runner import run_missing
 from icssl.bench.spec import Scores, Spec, accuracies_of
-from icssl.bench.store import Store
+from icssl.bench.store import Store, read_runs
 from icssl.episodes.data_config import DataConfig
 from icssl.episodes.stream import EpisodeStream
 from icssl.evaluation import scoring as evaluation
@@ -218,7 +217,7 @@ def test_a_spec_is_described_in_plain_values():
 def test_what_is_there_is_not_run_again(store, monkeypatch):
     assert run_missing(toy_specs(), store) == len(toy_specs()) == len(store)
     before = store.path.read_bytes()
-    monkeypatch.setattr(runner, "train_batch", pytest.fail)
+    monkeypatch.setattr(batches, "train_batch", pytest.fail)
     assert run_missing(toy_specs(), store) == 0
     assert run_missing(toy_specs(), Store(store.path)) == 0
     assert store.path.read_bytes() == before
@@ -246,7 +245,7 @@ def counted_training(monkeypatch):
         calls.append(list(configs))
         return train(configs, **options)
 
-    monkeypatch.setattr(runner, "train", counting)
+    monkeypatch.setattr(batches, "train", counting)
     return calls
 
 
@@ -278,12 +277,12 @@ def test_every_spec_is_run_once_and_after_its_models(monkeypatch, at_once):
     monkeypatch.setitem(AT_ONCE, "cpu", at_once)
     wide = toy_config("orig_icl", "steps=5", "data.sources=product")  # of another shape
     given = [*toy_specs(), Scores("orig_icl", SPHERE, 3, (wide, OTHER))]
-    batches = batches_of([*given, *toy_specs()], "cpu")
-    ran = [spec for batch in batches for spec in batch.specs]
+    found = batches_of([*given, *toy_specs()], "cpu")
+    ran = [spec for batch in found for spec in batch.specs]
     assert {spec.key for spec in ran} == {spec.key for spec in given}
     assert len(ran) == len(given)
     trained = []
-    for batch in batches:
+    for batch in found:
         assert len(batch.configs) <= at_once
         assert len({config.model for config in batch.configs}) <= 1
         assert len({config.data.sources for config in batch.configs}) <= 1
@@ -301,7 +300,7 @@ def test_without_time_nothing_is_started_and_another_run_completes(store):
 
 def test_nothing_more_is_started_after_so_many_minutes(store, monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(runner, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(work, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     told = []
 
     def report(progress):
@@ -361,7 +360,7 @@ def test_what_other_processes_had_begun_is_stored_when_a_run_is_interrupted(stor
 
 
 def test_without_time_no_other_process_is_started(store, monkeypatch):
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", pytest.fail)
+    monkeypatch.setattr(runner, "Pool", pytest.fail)
     assert run_missing(toy_specs(), store, workers=2, minutes=0) == 0
 
 

@@ -29,8 +29,7 @@ from icssl._util.jsonl import append_line
 from icssl.app.cli import app
 from icssl.bench.paper.artefact import PROFILES
 from icssl.bench.paper.report import cost_markdown
-from icssl.bench.runs import runs_file
-from icssl.bench.store import Store
+from icssl.bench.store import Store, runs_file
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.pretraining import train as pretrain
 from icssl.classifier.weights import KIND as CONTEXT

@@ -12,8 +12,8 @@ import pytest
 
 from icssl.bench.paper.artefact import PROFILES
 from icssl.bench.paper.catalogue import ARTEFACTS
-from icssl.bench.real.run import Trial as RealSpec
-from icssl.bench.scale.run import Trial as ScaleSpec
+from icssl.bench.real.scores import RealSpec
+from icssl.bench.scale.cost import ScaleSpec
 from icssl.bench.store import Store
 
 ROOT = Path(__file__).parents[1]
@@ -86,7 +86,7 @@ def test_committed_rows_by_size_are_found_by_their_specs(monkeypatch):
         values = {name: row["spec"][name] for name in names}
         digest = row["spec"].get("digest")
         if digest:  # the file itself is not committed
-            monkeypatch.setattr("icssl.bench.scale.run._digest", lambda _, d=digest: d)
+            monkeypatch.setattr("icssl.bench.scale.cost._digest", lambda _, d=digest: d)
         spec = ScaleSpec(**values)
         assert spec.describe() == row["spec"]
         assert spec.key == row["key"]

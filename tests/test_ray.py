@@ -30,9 +30,8 @@ from icssl.bench import ray_runner as spread
 from icssl.bench.paper.artefact import PROFILES
 from icssl.bench.ray_runner import FailedSpecsError, run_on_ray
 from icssl.bench.runner import run_missing
-from icssl.bench.runs import read_runs
 from icssl.bench.spec import Scores
-from icssl.bench.store import Store, key_of
+from icssl.bench.store import Store, key_of, read_runs
 from icssl.tables.pieces import Piece, are_labels, pieces_of
 from icssl.tables.targets import read_targets
 

@@ -24,13 +24,16 @@ import pandas as pd
 from icssl import ICSSLClassifier
 from icssl._util.random import generator_for
 from icssl.app.cli import app
+from icssl.bench.pool import Lane, Pool
 from icssl.bench.real import datasets as suite
 from icssl.bench.real import pages
 from icssl.bench.real import pages as summary
-from icssl.bench.real import run as bench
+from icssl.bench.real import scores as bench
 from icssl.bench.real.datasets import HALVES, SETS, draw_context, fingerprint, read_set
-from icssl.bench.real.run import Trial, measure, run_missing, score, trials_of
+from icssl.bench.real.scores import RealSpec, score, specs_of
+from icssl.bench.runner import run_missing
 from icssl.bench.store import Store
+from icssl.bench.work import row_of as run_spec
 from icssl.classifier.weights import weights_id
 from icssl.episodes.episode import Episode
 from icssl.evaluation import metrics
@@ -266,11 +269,16 @@ def test_calibration_is_pooled_over_draws(generator):
 
 
 def trial_of(folder, name="iris", method="nearest_neighbour", labels=2, draw=0):
-    return Trial(name, labels, draw, method, fingerprint(read_set(folder, name)))
+    data = fingerprint(read_set(folder, name))
+    return RealSpec(name, labels, draw, method, data, folder)
+
+
+def measure(spec):
+    return run_spec(spec, (), "cpu")
 
 
 def test_a_row_is_what_a_person_would_compute(folder):
-    row = measure(trial_of(folder, "penguins", "logistic_regression"), folder)
+    row = measure(trial_of(folder, "penguins", "logistic_regression"))
     context = draw_context(read_set(folder, "penguins"), "penguins", 0, 2)
     x, known = as_numbers(context.table), context.labelled
     model = clone(peer("logistic_regression").estimator).fit(x[known], context.y[known])
@@ -283,7 +291,7 @@ def test_a_row_is_what_a_person_would_compute(folder):
 
 def test_an_error_is_a_row(folder, monkeypatch):
     replace_peer(monkeypatch, "svc", peers.Supervised(KNeighborsClassifier(50)))
-    row = measure(trial_of(folder, method="svc"), folder)
+    row = measure(trial_of(folder, method="svc"))
     assert row["error"].startswith("ValueError: Expected n_neighbors <= n_samples_fit")
     assert "accuracy" not in row
 
@@ -291,7 +299,7 @@ def test_an_error_is_a_row(folder, monkeypatch):
 def test_warnings_of_a_method_are_kept(folder, monkeypatch):
     hasty = peers.Supervised(LogisticRegression(max_iter=1))
     replace_peer(monkeypatch, "logistic_regression", hasty)
-    row = measure(trial_of(folder, method="logistic_regression"), folder)
+    row = measure(trial_of(folder, method="logistic_regression"))
     assert row["warned"] == ["ConvergenceWarning"]
 
 
@@ -316,13 +324,13 @@ def test_rows_are_the_same_again_and_draws_are_not(folder):
         return {k: v for k, v in row.items() if k != "seconds"}
 
     trial = trial_of(folder, method="random_forest", labels=1)
-    assert numbers(measure(trial, folder)) == numbers(measure(trial, folder))
-    other = measure(replace(trial, draw=1), folder)
-    assert other["bins"] != measure(trial, folder)["bins"]
+    assert numbers(measure(trial)) == numbers(measure(trial))
+    other = measure(replace(trial, draw=1))
+    assert other["bins"] != measure(trial)["bins"]
 
 
 def test_a_run_that_was_interrupted_goes_on(folder, tmp_path):
-    trials = trials_of(folder, ["iris", "penguins"], [1, 2], 2, FAST)
+    trials = specs_of(folder, ["iris", "penguins"], [1, 2], 2, FAST)
     assert len(trials) == 2 * 2 * 2 * 2
     path = tmp_path / "out" / "rows.jsonl"
 
@@ -331,18 +339,18 @@ def test_a_run_that_was_interrupted_goes_on(folder, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_missing(trials, Store(path), folder, report=interrupt)
+        run_missing(trials, Store(path), executor=Pool(), report=interrupt)
     assert not multiprocessing.active_children()
     (before,) = Store(path)
     store = Store(path)
-    assert run_missing(trials, store, folder, minutes=0) == 0
-    assert run_missing(trials, store, folder, workers=2) == 15
+    assert run_missing(trials, store, executor=Pool(), minutes=0) == 0
+    assert run_missing(trials, store, executor=Pool(2)) == 15
     assert len(path.read_text().splitlines()) == 16  # none twice
     assert store[before["key"]] == before
     for trial in trials[::5]:
-        alone = measure(trial, folder)
+        alone = measure(trial)
         assert store[trial.key] == {**alone, "seconds": store[trial.key]["seconds"]}
-    assert run_missing(trials, store, folder) == 0
+    assert run_missing(trials, store, executor=Pool()) == 0
     lines = (path.parent / "runs.jsonl").read_text().splitlines()
     assert [json.loads(line)["rows"] for line in lines] == [1, 15]
 
@@ -352,7 +360,7 @@ def test_a_method_that_does_not_end_is_killed_and_the_next_one_runs(folder, tmp_
     # The shares of three classes of 61 rows cannot be met, so it goes on and on.
     endless, next_one = (trial_of(folder, method=m) for m in ("poisson_mbo", *FAST[:1]))
     store = Store(tmp_path / "rows.jsonl")
-    assert run_missing([endless, next_one], store, folder, limit=2.0) == 2
+    assert run_missing([endless, next_one], store, executor=Pool(limit=2.0)) == 2
     row = store[endless.key]
     assert row["error"] == "did not finish in 2 s"
     assert (row["classes"], row["scored"]) == (3, 61 - 6)
@@ -360,21 +368,22 @@ def test_a_method_that_does_not_end_is_killed_and_the_next_one_runs(folder, tmp_
 
 
 def test_a_process_that_dies_leaves_a_row(folder):
-    lane = bench._Lane(folder)
+    lane = Lane(Pool(limit=60))
     try:
         lane.pipe.poll(60)
-        assert lane.take(60) is None
-        assert lane.free
+        assert lane.take() is None
+        assert lane.is_free
         lane.give(trial_of(folder, method="random_forest"))
         lane._process.kill()
         lane._process.join()
-        row = lane.take(60)
-        assert row["error"] == "its process died"
-        assert lane.trial is None
+        row = lane.take()
+        assert row["error"] == "its process died (out of memory?)"
+        assert (row["classes"], row["scored"]) == (3, 61 - 6)
+        assert lane.spec is None
         lane._process.kill()  # the new one, before it has anything to do
         lane._process.join()
         with pytest.raises(RuntimeError, match="ended before it had anything to do"):
-            lane.take(60)
+            lane.take()
     finally:
         lane.close()
 
@@ -562,9 +571,9 @@ def test_ours_with_and_without_the_unlabelled_rows(folder):
         .predict(context.table[~known]),
     }
     for name, guess in guesses.items():
-        row = measure(trial_of(folder, "penguins", name), folder)
+        row = measure(trial_of(folder, "penguins", name))
         assert row["accuracy"] == pytest.approx((guess == y[~known]).mean(), abs=1e-5)
-        assert measure(trial_of(folder, "iris", name), folder)["accuracy"] == 1
+        assert measure(trial_of(folder, "iris", name))["accuracy"] == 1
         assert weights_id() in trial_of(folder, method=name).describe()["settings"]
 
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from icssl.app.cli import app
 from icssl.bench.paper.curves import style_of
-from icssl.bench.real.run import Trial as RealSpec
-from icssl.bench.scale.run import Trial as ScaleSpec
+from icssl.bench.real.scores import RealSpec
+from icssl.bench.scale.cost import ScaleSpec
 from icssl.bench.spec import Scores
 from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.predictors import METHODS

@@ -7,13 +7,13 @@ import pytest
 
 from bench_helpers import TOY_PROFILE, WITH_SPECS
 from helpers import run_command, text_of
+from icssl.bench.batches import train_batch
 from icssl.bench.paper import curves, image_transfer, verdicts
 from icssl.bench.paper.artefact import PROFILES, Cell
 from icssl.bench.paper.catalogue import ARTEFACTS, all_specs, rows_of
 from icssl.bench.paper.claims import CLAIMS, claims_table
 from icssl.bench.paper.report import cost_text, write_report
 from icssl.bench.paper.verdicts import BREAK
-from icssl.bench.runner import train_batch
 from icssl.bench.spec import Scores
 from icssl.bench.store import Store
 
@@ -266,7 +266,7 @@ def test_cli_interrupted_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, quic
             raise KeyboardInterrupt
         return train_batch(*arguments, **options)
 
-    monkeypatch.setattr("icssl.bench.runner.train_batch", interrupt)
+    monkeypatch.setattr("icssl.bench.batches.train_batch", interrupt)
     result = run_command("reproduce", "ablation", "-o", tmp_path)
     assert result.exit_code == 130
     text = "Interrupted: rows so far are stored. The same command goes on."
@@ -278,7 +278,7 @@ def test_cli_interrupted_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, quic
 
 
 def test_cli_reports_from_rows(full_store, tmp_path, quick, monkeypatch):
-    monkeypatch.setattr("icssl.bench.runner.train_batch", pytest.fail)
+    monkeypatch.setattr("icssl.bench.batches.train_batch", pytest.fail)
     folder = full_store.path.parent
     names = ("params", "alignment")  # drawing them all has a test of its own
     monkeypatch.setattr(

@@ -11,21 +11,20 @@ import pytest
 from typer.testing import CliRunner
 
 from icssl.app.cli import app
-from icssl.bench.scale import run as bench
-from icssl.bench.scale.pages import growth_lines, growth_of, write_scale
-from icssl.bench.scale.run import (
+from icssl.bench.pool import Pool, run_in_subprocess
+from icssl.bench.runner import missing_of, run_missing
+from icssl.bench.scale import cost
+from icssl.bench.scale.cost import (
     MADE,
-    Trial,
-    apart,
+    ScaleSpec,
     clusters,
     few_labels,
-    measure,
-    missing_of,
-    run_missing,
     sizes_for,
     table_of,
 )
+from icssl.bench.scale.growth import growth_lines, growth_of, write_scale
 from icssl.bench.store import Store
+from icssl.bench.work import row_of
 from icssl.methods import registry
 from icssl.methods.registry import REGISTRY, Recipe, choose_methods, names_in
 
@@ -35,7 +34,11 @@ ROOT = Path(__file__).parents[1]
 def trial(**options):
     """With some of the usual fields changed."""
     usual = {"data": MADE, "rows": 300, "labels": 5, "draw": 0, "method": "icssl"}
-    return Trial(**{**usual, "device": "cpu", "threads": 1, **options})
+    return ScaleSpec(**{**usual, "device": "cpu", "threads": 1, **options})
+
+
+def measure(spec):
+    return row_of(spec, (), "cpu")
 
 
 def saved(path, rows=40, first=0):
@@ -154,13 +157,13 @@ def test_other_methods_stay_on_the_cores_of_a_machine_with_a_gpu(monkeypatch):
 
     entry = replace(REGISTRY["spreading_rbf"], where={"scale": Recipe(lambda: method, {})})
     monkeypatch.setitem(REGISTRY, "spreading_rbf", entry)
-    monkeypatch.setattr(bench, "made_with", lambda device: {"device": device})
+    monkeypatch.setattr(cost, "made_with", lambda device: {"device": device})
     row = measure(trial(device="cuda", method="spreading_rbf", rows=500))
     assert ran == [(400, "cpu"), (500, "cpu")]  # a warm start, and what is measured
     assert row["how"] == "somehow, on the cores"
     assert row["device"] == "cuda"
     assert "gpu_megabytes" not in row
-    assert trial(device="cuda", method="icssl").where == "cuda"
+    assert trial(device="cuda", method="icssl").runs_on == "cuda"
 
 
 def test_all_methods_are_those_that_are_installed(monkeypatch):
@@ -239,18 +242,20 @@ def test_what_failed_is_tried_again(tmp_path):
     store, wanted = Store(tmp_path / "rows.jsonl"), [trial(rows=40, labels=1)]
     failed = {"key": wanted[0].key, "spec": wanted[0].describe()}
     store.append({**failed, "error": "MemoryError: for now"})
-    assert missing_of(wanted, store) == wanted
-    told = []
-    run_missing(wanted, store, lambda trial, row: told.append(row))
-    assert missing_of(wanted, store) == []
-    assert list(Store(store.path)) == told
-    assert told[0]["accuracy"] > 0
+    assert missing_of(wanted, store) == []  # a row is a row, unless it is asked for
+    assert missing_of(wanted, store, retry_failed=True) == wanted
+    reports = []
+    pool = Pool(threads=None, is_fresh=True)
+    run_missing(wanted, store, executor=pool, retry_failed=True, report=reports.append)
+    assert missing_of(wanted, store, retry_failed=True) == []
+    assert list(Store(store.path)) == [reports[-1].row]
+    assert reports[-1].row["accuracy"] > 0
 
 
 def test_a_process_that_is_killed_is_an_error_and_no_endless_wait():
     with pytest.raises(RuntimeError, match="ended without an answer"):
-        apart(os._exit, 9)
-    assert apart(divmod, 7, 2) == (3, 1)
+        run_in_subprocess(os._exit, 9)
+    assert run_in_subprocess(divmod, 7, 2) == (3, 1)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,14 @@ from icssl.bench import runner
 from icssl.bench.batches import families_of
 from icssl.bench.paper.catalogue import ARTEFACTS
 from icssl.bench.runner import run_missing
-from icssl.bench.runs import read_runs, record_run, runs_file
-from icssl.bench.store import SharedQueue, Store, key_of
+from icssl.bench.store import (
+    SharedQueue,
+    Store,
+    key_of,
+    read_runs,
+    record_run,
+    runs_file,
+)
 from icssl.training.config import TrainConfig
 
 SPAWN = get_context("spawn")
@@ -444,7 +450,7 @@ def test_b1_two_commands_into_one_folder_with_a_torn_line(tmp_path, names):
         (["report"], "runs.jsonl"),
         (["reproduce", "depth"], "rows.jsonl"),
         (["bench", "scale", "--sizes", "100"], "rows.jsonl"),
-        (["bench", "real"], "rows.jsonl"),
+        (["bench", "real", "--methods", "icssl"], "rows.jsonl"),
     ],
 )
 def test_b4_edited_rows_are_one_sentence_and_no_traceback(tmp_path, command, file):

@@ -1,17 +1,28 @@
-"""What is trained together, what is measured then, and what belongs to one process."""
+"""Batches: models of one architecture are trained at once, and then specs are measured."""
 
-from collections.abc import Sequence
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
+from torch import Tensor
 
 from icssl.bench.spec import Spec
 from icssl.episodes.data_config import DataConfig
+from icssl.episodes.episode import Episode
+from icssl.episodes.stream import EpisodeStream
+from icssl.model.build import AnyModel
 from icssl.training.config import TrainConfig
-from icssl.training.group import SHARED
+from icssl.training.group import SHARED, Group, stack_episodes
+from icssl.training.loop import NonFiniteLossError, train
 
 AT_ONCE = {"cpu": 1, "cuda": 48}  # models; more do not train faster
+_HELD_OUT = 256  # episodes, at most, on which the end of training is judged
+_LATE = 0.8  # of the steps: where the slope of the held-out loss is taken from
+_STILL_FALLING = -0.05  # nats for e times the episodes
 
 
 @dataclass(frozen=True)
@@ -82,3 +93,103 @@ def families_of(specs: Sequence[Spec]) -> dict[TrainConfig, set[str]]:
 def keys_to_claim(batch: Batch, families: dict[TrainConfig, set[str]]) -> set[str]:
     """Return keys of all specs that a process should claim before it runs a batch."""
     return {spec.key for spec in batch.specs}.union(*(families[c] for c in batch.configs))
+
+
+@dataclass(frozen=True)
+class Training:
+    """A trained model, and whether it was still improving.
+
+    Parameters
+    ----------
+    model : AnyModel
+    held_out : float
+        Loss on held-out episodes of its own source.
+    slope : float
+        Of that loss over the last fifth of the steps, against the logarithm of the number
+        of steps; 0 for runs too short to have one.
+    """
+
+    model: AnyModel
+    held_out: float
+    slope: float
+
+    @property
+    def undertrained(self) -> bool:
+        """Whether twice the episodes would still lower the loss visibly."""
+        return self.slope < _STILL_FALLING
+
+
+def train_finite(
+    configs: Sequence[TrainConfig], device: str
+) -> dict[TrainConfig, Training]:
+    """:func:`train_batch`, without models whose loss does not stay finite.
+
+    One of them stops a whole batch, so the others are then trained one by one.
+    """
+    try:
+        return train_batch(configs, device)
+    except NonFiniteLossError as error:
+        if len(configs) == 1:
+            warnings.warn(f"no rows of this model: {error}", RuntimeWarning, stacklevel=2)
+            return {}
+    found: dict[TrainConfig, Training] = {}
+    for config in configs:
+        found |= train_finite([config], device)
+    return found
+
+
+def train_batch(configs: Sequence[TrainConfig], device: str) -> dict[TrainConfig, Training]:
+    """Train models at once and see, on held-out episodes, whether they were done."""
+    if not configs:
+        return {}
+    group, held_out = Group(configs), _held_out_episodes(configs, device)
+    losses: dict[int, list[float]] = {}
+
+    def observe(step: int, weights: Tensor) -> None:
+        with torch.no_grad():
+            losses[step] = group.losses(weights, held_out)[0].tolist()
+
+    steps = configs[0].steps
+    late = max(1, int(_LATE * steps))
+    with _precision(configs[0]):
+        models = train(configs, device=device, observe={late: observe, steps: observe})
+    found = {}
+    for i, (config, model) in enumerate(zip(configs, models, strict=True)):
+        gained = losses[steps][i] - losses[late][i]
+        slope = gained / math.log(steps / late) if steps > late else 0.0
+        found[config] = Training(model, losses[steps][i], slope)
+    return found
+
+
+@contextmanager
+def _precision(config: TrainConfig) -> Iterator[None]:
+    """Encoders are mostly products of matrices, which can do with TF32 on a GPU."""
+    before = torch.get_float32_matmul_precision()
+    encoder = getattr(config.model, "head", "encoder") == "encoder"
+    torch.set_float32_matmul_precision("high" if encoder else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _held_out_episodes(configs: Sequence[TrainConfig], device: str) -> Episode:
+    """Episodes for every model from where it is trained, in a stream of their own."""
+    drawn = []
+    for config in configs:
+        data = replace(config.episodes_config(), episodes=0)
+        middle = sorted(config.labels)[len(config.labels) // 2]
+        # As many for one source as for four: models trained at once share a shape.
+        count = min(_HELD_OUT, max(8, config.steps * config.batch // 40 * 4))
+        each = [
+            EpisodeStream(
+                replace(data, sources=(source,)).build(),
+                count // len(data.sources),
+                config.seed,
+                "held-out",
+                device,
+            ).at(0, middle)
+            for source in data.sources
+        ]
+        drawn.append(Episode.concat(each))
+    return stack_episodes(drawn)

@@ -50,6 +50,15 @@ class Spec(Protocol):
         ...
 
 
+@runtime_checkable
+class RecordsFailure(Protocol):
+    """A spec whose failure becomes its row, instead of ending the run."""
+
+    def failure(self, why: str) -> dict[str, Any]:
+        """Return the measured part of the row of a spec that failed."""
+        ...
+
+
 @dataclass(frozen=True)
 class Scores:
     """One method on the test episodes of one source at one label budget.

@@ -8,7 +8,8 @@ import hashlib
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
@@ -268,6 +269,37 @@ class Store:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+
+@contextmanager
+def record_run(store: Store, about: Mapping[str, Any]) -> Iterator[None]:
+    """Record how long a run took that added rows, even if it was interrupted."""
+    before, began = store.added, time.perf_counter()
+
+    def record() -> None:
+        added = store.added - before
+        if added:
+            seconds = round(time.perf_counter() - began, 3)
+            append_line(runs_file(store), {"rows": added, "seconds": seconds, **about})
+
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # on a full disk, the error before this one says more
+            record()
+        raise
+    record()
+
+
+def runs_file(store: Store) -> Path:
+    """Return the file beside the rows that has a line for every run that added some."""
+    return store.path.with_name("runs.jsonl")
+
+
+def read_runs(store: Store) -> list[dict[str, Any]]:
+    """Return what :func:`record_run` recorded."""
+    path = runs_file(store)
+    return read_lines(path)[0] if path.exists() else []
 
 
 def _fault_of_key(row: Row) -> str:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from icssl.app.cli.bench import run_below_bar
 from icssl.app.cli.common import (
     Address,
     Console,
     Engine,
     GPUsPerTask,
-    Log,
     check_file,
     check_folder,
     file_errors,
@@ -101,7 +100,7 @@ def reproduce(
         with console.status("..."):
             specs = all_specs(names, PROFILES[profile])
         with file_errors():
-            failures = _run(console, partial(run, specs, store))
+            failures = run_below_bar(console, partial(run, specs, store))
     missing = sum(spec.key not in store for spec in specs)
     stored = f"{len(specs) - missing} of {len(specs)} are there."
     console.print(f"{store.added} rows added, {stored}")
@@ -181,43 +180,6 @@ def report(
         pages = write_report(PROFILES[profile], Store(rows), folder, claims)
     for page in pages:
         console.print(f"{page}", markup=False)
-
-
-def _run(console: Console, run: Callable[..., int]) -> list[str]:
-    """Run what is missing under a progress bar; return one line per spec that failed."""
-    from icssl.bench.ray_runner import FailedSpecsError
-
-    columns = (
-        MofNCompleteColumn(),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("...", total=None, left="")
-        log = Log(console)
-
-        def on_progress(progress: Any) -> None:
-            left = progress.seconds_left
-            text = "" if left is None else f"{left / 60:.0f} min left"
-            log(f"{progress.done}/{progress.total} {text} {progress.doing}")
-            bar.update(
-                task,
-                completed=progress.done,
-                total=progress.total,
-                description=progress.doing,
-                left=text,
-            )
-
-        try:
-            run(report=on_progress)
-        except FailedSpecsError as error:
-            return str(error).splitlines()
-        except KeyboardInterrupt:
-            bar.stop()
-            console.print("Interrupted: rows so far are stored. The same command goes on.")
-            raise typer.Exit(130) from None
-    return []
 
 
 def _draw(

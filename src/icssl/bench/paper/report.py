@@ -12,8 +12,7 @@ from icssl.bench.paper.catalogue import ARTEFACTS, all_specs, render
 from icssl.bench.paper.claims import claims_markdown, claims_table
 from icssl.bench.paper.verdicts import BREAK
 from icssl.bench.render import Item, Table, escape_markdown
-from icssl.bench.runs import read_runs
-from icssl.bench.store import Store
+from icssl.bench.store import Store, read_runs
 
 
 def _provenance(profile: Profile, store: Store) -> str:

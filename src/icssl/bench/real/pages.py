@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from icssl.bench.plots import COLOURS
-from icssl.bench.real.run import BINS, Row
+from icssl.bench.real.scores import BINS
 from icssl.bench.render import Item, Table, save_picture, write_page
+from icssl.bench.store import Row
 from icssl.evaluation.metrics import Comparison, Estimate, compare_paired
 from icssl.methods import TITLES
 from icssl.methods.registry import LABELLED_ONLY, OURS, names_in

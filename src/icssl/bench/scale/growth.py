@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from icssl.bench.plots import COLOURS
 from icssl.bench.render import Item, Table, save_picture, write_page
-from icssl.bench.scale.run import Row
+from icssl.bench.store import Row
 from icssl.methods import TITLES
 from icssl.methods.registry import OURS, names_in
 
