@@ -44,6 +44,18 @@ def test_help_names_every_command():
         assert re.search(rf"^\W*{command}\b", result.output, re.MULTILINE), command
 
 
+def test_every_option_has_a_help_that_is_a_sentence():
+    commands = dict(typer.main.get_command(app).commands)
+    commands |= commands.pop("bench").commands
+    for name, command in commands.items():
+        for parameter in command.params:
+            if parameter.name != "help":
+                assert re.match(r"[A-Z`].*\.$", parameter.help or ""), (
+                    name,
+                    parameter.name,
+                )
+
+
 def test_version():
     assert run("--version").output.strip() == f"icssl {__version__}"
 

@@ -21,7 +21,7 @@ from icssl.app.cli.common import (
 )
 
 _PROFILE = typer.Option(
-    help="quick takes minutes on two cores; full has the paper's sizes."
+    help="Sizes of the runs: quick takes minutes on two cores; full has the paper's sizes."
 )
 _OUTPUT = typer.Option(
     "--output",
