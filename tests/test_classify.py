@@ -3,14 +3,13 @@
 import base64
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from typer.testing import CliRunner
 
-from helpers import skip_without_reader
-from icssl.app.cli import app
+from helpers import run_command, skip_without_reader, text_of
 from icssl.app.labelling import (
     CONTEXT_ROWS,
     SUGGESTIONS,
@@ -27,15 +26,8 @@ from icssl.tables.reader import LabelTable, read_table, write_table
 pd = pytest.importorskip("pandas")
 
 
-def run(*arguments):
-    # So wide that no path of a temporary folder is broken in two.
-    wide = {"COLUMNS": "400", "TERMINAL_WIDTH": "400"}
-    return CliRunner().invoke(app, ["classify", *map(str, arguments)], env=wide)
-
-
-def text_of(result):
-    """The output without boxes and line breaks."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+# So wide that no path of a temporary folder is broken in two.
+run = partial(run_command, "classify", wide=True)
 
 
 def files_in(folder):

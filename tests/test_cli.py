@@ -13,9 +13,9 @@ import torch
 import typer
 from matplotlib.image import imread
 from PIL import Image
-from typer.testing import CliRunner
 
-from helpers import toy
+from helpers import run_command as run
+from helpers import text_of, toy
 from icssl import __version__
 from icssl.app.cli import app
 from icssl.app.cli.common import Console, show_progress, user_errors
@@ -24,15 +24,6 @@ from icssl.episodes.stream import load_episodes
 from icssl.model.build import load_model
 from icssl.tables.reader import read_features
 from icssl.training.config import PRESETS, load_config
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, arguments)
-
-
-def text_of(result):
-    """The output without boxes and line breaks."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
 
 
 def test_help_names_every_command():

@@ -2,8 +2,8 @@
 
 import json
 import multiprocessing
-import re
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -15,15 +15,14 @@ from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.neighbors import KNeighborsClassifier
-from typer.testing import CliRunner
 
 pytest.importorskip("pandas")
 
 import pandas as pd
 
+from helpers import run_command, text_of
 from icssl import ICSSLClassifier
 from icssl._util.random import generator_for
-from icssl.app.cli import app
 from icssl.bench.pool import Lane, Pool
 from icssl.bench.real import datasets as suite
 from icssl.bench.real import pages
@@ -500,12 +499,7 @@ def test_a_page_of_peers_alone_compares_nothing_with_ours(generator, tmp_path):
     assert "Mean ranks" not in one.read_text()
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["bench", "real", *map(str, arguments)])
-
-
-def text_of(result):
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+run = partial(run_command, "bench", "real")
 
 
 def test_the_command_runs_draws_and_goes_on(folder, tmp_path):

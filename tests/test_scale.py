@@ -4,13 +4,13 @@ import json
 import os
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from icssl.app.cli import app
+from helpers import run_command
 from icssl.bench.pool import Pool, run_in_subprocess
 from icssl.bench.runner import missing_of, run_missing
 from icssl.bench.scale import cost
@@ -49,8 +49,7 @@ def saved(path, rows=40, first=0):
     return str(path)
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["bench", "scale", *map(str, arguments)])
+run = partial(run_command, "bench", "scale")
 
 
 def test_labels_are_so_many_of_each_class_and_right():

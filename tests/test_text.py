@@ -1,6 +1,7 @@
 """Names of classes, columns and files are text, wherever they are shown."""
 
 import re
+from functools import partial
 from io import StringIO
 
 import numpy as np
@@ -8,10 +9,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from rich.table import Table
-from typer.testing import CliRunner
 
+from helpers import run_command
 from icssl._util.errors import printable
-from icssl.app.cli import app
 from icssl.app.cli.common import Console
 from icssl.app.labelling import label_rows
 from icssl.app.labelling_report import _draw_embedding, report_html
@@ -34,9 +34,7 @@ HOSTILE = [
 ]
 
 
-def run(*arguments):
-    wide = {"COLUMNS": "400", "TERMINAL_WIDTH": "400"}
-    return CliRunner().invoke(app, ["classify", *map(str, arguments)], env=wide)
+run = partial(run_command, "classify", wide=True)
 
 
 def files_in(folder):
