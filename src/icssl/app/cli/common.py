@@ -177,7 +177,8 @@ def show_progress(
         TextColumn("{task.fields[left]}", markup=False),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    is_log = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=is_log) as bar:
         try:
             yield ProgressDisplay(console, bar)
         except KeyboardInterrupt:
