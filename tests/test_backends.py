@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import F64, F64_DEEP, few_labels
 from icssl import ICSSLClassifier
-from icssl.classifier import context_features, graph_exact, graph_sparse, graphs, plan
+from icssl.classifier import context_features, graph_exact, graph_sparse, plan
 from icssl.classifier import fitted as fitted_file
 from icssl.classifier import kernels as kernels_file
 from icssl.classifier.eigenmap import SPARE_COLUMNS
@@ -39,7 +39,6 @@ from icssl.classifier.graph_sparse import (
     make_search,
 )
 from icssl.classifier.graphs import (
-    BANDWIDTH_NEIGHBOURS,
     SPARSE_NEIGHBOURS,
     Backend,
     DenseGraph,
@@ -854,9 +853,3 @@ def test_a_bar_where_it_is_asked_for(monkeypatch, capsys):
     assert out == ""
     assert "predicting" in err
     assert "100%" in err
-
-
-def test_constants_that_errors_and_documents_name():
-    assert SPARSE_NEIGHBOURS >= BANDWIDTH_NEIGHBOURS
-    assert plan.DENSE_ROWS == graphs.SOLVED_ROWS
-    assert graph_sparse.BRUTE_FORCE_ROWS < graph_sparse.MOST_BRUTE_FORCE_ROWS

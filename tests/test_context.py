@@ -5,6 +5,8 @@ what holds for the exact one holds to rounding.
 """
 
 import math
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -599,7 +601,7 @@ def test_every_kernel_is_its_formula(generator):
     x, labelled = table(generator, n=30), [3, 17, 5, 29]
     kernels = context_kernels(x, labelled)
     assert kernels.kernels == KERNELS
-    found = kernels.label_kernels(kernels.context()).kernels
+    found = kernels.label_kernels(kernels.context_rows()).kernels
     for i in range(2):
         for graph, rows in zip(GRAPHS, kernels.views(x), strict=True):
             for form, expected in expected_kernels(rows[i], labelled, 3).items():
@@ -615,7 +617,7 @@ def test_kernel_of_absolute_differences_is_its_formula(generator):
     assert [str(kernel) for kernel in kernels.kernels] == [
         f"ranks.{form}" for form in (*FORMS, ABSOLUTE)
     ]
-    found = kernels.label_kernels(kernels.context()).kernels[:, -1]
+    found = kernels.label_kernels(kernels.context_rows()).kernels[:, -1]
     (ranks,) = views_of(x, ("ranks",))(x)
     for i in range(2):
         apart = np.abs(ranks[i].numpy()[:, None] - ranks[i].numpy()[labelled]).sum(-1)
@@ -652,8 +654,8 @@ def test_a_given_graph_has_the_kernels_of_its_rows(generator):
     w = DenseGraph(raw, neighbour_distances(raw, raw, skip_self=True)).dense()
     given = ContextKernels.of_affinities(w, torch.tensor([labelled] * 2), 3, 48)
     assert given.kernels == tuple(Kernel(GRAPHS[0], form) for form in DIFFUSED)
-    found = given.label_kernels(given.context())
-    expected = by_rows.label_kernels(by_rows.context())
+    found = given.label_kernels(given.context_rows())
+    expected = by_rows.label_kernels(by_rows.context_rows())
     places = [by_rows.kernels.index(name) for name in given.kernels]
     torch.testing.assert_close(found.kernels, expected.kernels[:, places], **F64_DEEP)
     torch.testing.assert_close(found.contact, torch.ones(2, 30).double(), **F64)
@@ -665,7 +667,7 @@ def test_new_rows_of_a_given_graph(generator):
     w = DenseGraph(x, neighbour_distances(x, x, skip_self=True)).dense()
     kernels = ContextKernels.of_affinities(w, torch.tensor([[1, 2]]), 2, 48)
     found = kernels.label_kernels(kernels.place(torch.cat([w[:, :5], 0 * w[:, :1]], dim=1)))
-    old = kernels.label_kernels(kernels.context())
+    old = kernels.label_kernels(kernels.context_rows())
     torch.testing.assert_close(found.contact[:, 5:], torch.zeros(1, 1).double())
     assert (found.contact[:, :5] > 0.9).all()
     torch.testing.assert_close(found.reach[:, 5:], torch.zeros(1, 1).double())
@@ -678,7 +680,7 @@ def test_new_rows_of_a_given_graph(generator):
 def test_contact_is_one_among_the_rows_and_zero_far_away(generator):
     x = table(generator, n=60)
     kernels = context_kernels(x, [0, 1])
-    assert kernels.label_kernels(kernels.context()).contact.median() > 0.99
+    assert kernels.label_kernels(kernels.context_rows()).contact.median() > 0.99
     corners = torch.cartesian_prod(*[torch.tensor([-1e3, 1e3]).double()] * 3)
     contact = kernels.label_kernels(kernels.place(corners.expand(2, -1, -1))).contact
     assert contact.max() < 1e-3
@@ -690,7 +692,7 @@ def test_labels_of_one_part_do_not_reach_another(seed, views):
     x, y = blobs(seed, n=60, centres=2, apart=40.0)
     labelled = torch.nonzero(y[0] == 0)[:4, 0].tolist()
     kernels = context_kernels(x, labelled, n_classes=2, views=views)
-    reach = kernels.label_kernels(kernels.context()).reach[0]
+    reach = kernels.label_kernels(kernels.context_rows()).reach[0]
     assert reach[y[0] == 1].max() < 1e-6
     assert reach[y[0] == 0].min() > 0.2
 
@@ -702,7 +704,7 @@ def test_reach_is_how_likely_a_walk_meets_a_labelled_row(generator):
     values, functions, _ = exact_eigenmap(torch.tensor(dense_weights(raw[0])))
     walked = functions * values.clamp(min=0) ** (REACH_TIME / 2)
     likely = (walked @ walked[labelled].mT).amax(1).clamp(0, 1)
-    found = kernels.label_kernels(kernels.context())
+    found = kernels.label_kernels(kernels.context_rows())
     torch.testing.assert_close(found.reach[0], likely * found.contact[0], **F64_DEEP)
 
 
@@ -987,7 +989,7 @@ def test_kernels_of_a_second_graph_are_their_formulas(generator, second):
     target = one_hot([0, 1, 2, 0])
     kernels = ContextKernels.of_tables(x, indices, target, 48, (*GRAPHS, second))
     assert kernels.kernels == kernels_of((*GRAPHS, second))
-    found = kernels.label_kernels(kernels.context()).kernels
+    found = kernels.label_kernels(kernels.context_rows()).kernels
     raw = kernels.views(x)[0]
     for i in range(2):
         expected = expected_kernels(raw[i], labelled, 3, neighbours=6)
@@ -1120,7 +1122,7 @@ def test_bias_takes_from_classes_with_more_than_their_share(generator):
 
 def test_a_row_without_contact_has_no_logits(generator):
     fitted = random_model().fit(*context(generator))
-    columns = fitted.kernels.label_kernels(fitted.kernels.context())
+    columns = fitted.kernels.label_kernels(fitted.kernels.context_rows())
     nowhere = columns._replace(contact=torch.zeros_like(columns.contact))
     assert fitted.predict_kernels(nowhere).logits.abs().max() == 0
 
@@ -1135,3 +1137,22 @@ def test_any_shape_is_finite(generator, n, d, c):
     ):
         assert found.logits.isfinite().all()
         assert ((found.reach >= 0) & (found.reach <= 1)).all()
+
+
+# Documents
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_the_page_on_the_walk_names_every_file_that_a_fit_passes():
+    script = runpy.run_path(str(DOCS.parent / "scripts" / "draw_walk.py"))
+    files = script["trace"]().files
+    assert next(iter(files)) == "classifier/estimator.py"
+    steps = [f"classifier/{name}.py" for name in ("views", "graphs", "eigenmap", "gate")]
+    order = [file for file in files if file in steps]
+    assert order == steps
+    page = (DOCS / "architecture.md").read_text()
+    missing = [
+        file for file in files if "_util" not in file and Path(file).name not in page
+    ]
+    assert set(missing) <= {"tables/cells.py", "tables/order.py"}  # no step of their own

@@ -82,7 +82,7 @@ class LabelGram:
             yield piece / trace
 
 
-def centre_kernels(
+def _centre_kernels(
     kernels: ContextKernels, stride: int
 ) -> tuple[CentredKernels, LabelGram]:
     """Centre kernels, and return them with those among labelled rows.
@@ -95,7 +95,7 @@ def centre_kernels(
         Every so many labelled rows, one is in the sample of the gram matrices.
     """
     valid, total, count = kernels.valid, torch.zeros(()), 0
-    for _, values in kernels.in_pieces(kernels.context()):
+    for _, values in kernels.in_pieces(kernels.context_rows()):
         total = total.to(values.kernels) + values.kernels.sum(2, keepdim=True)
         count += values.kernels.shape[2]
     context = values if values.kernels.shape[2] == count else None  # all came at once
@@ -120,7 +120,7 @@ def _gram_pieces(
 ) -> Iterator[tuple[slice, Float[Tensor, "b e r m"]]]:
     """Yield centred kernels of labelled rows with each other, some rows at a time."""
     valid = kernels.valid
-    for part, values in kernels.in_pieces(kernels.labelled()):
+    for part, values in kernels.in_pieces(kernels.labelled_rows()):
         gram = values.kernels * valid[:, None, None] - centre
         yield part, gram * valid[:, None, part, None]
 
@@ -156,7 +156,7 @@ class ContextFeatures:
 
     @property
     def labels_per_class(self) -> Float[Tensor, " b"]:
-        """How many labels a class has in the mean."""
+        """The mean number of labels per class."""
         return self.target.sum((1, 2)) / self.target.shape[-1]
 
 
@@ -195,7 +195,7 @@ def features_of_graphs(
 def _features(kernels: ContextKernels, target: Tensor, n_columns: int) -> ContextFeatures:
     """Centre the kernels, and compute what the gate reads: from some rows, if many."""
     stride = -(-target.shape[1] // _LABELS_READ)
-    centred, gram = centre_kernels(kernels, stride)
+    centred, gram = _centre_kernels(kernels, stride)
     sample = _sample_rows(centred)
     labels, valid = target[:, ::stride], kernels.valid[:, ::stride]
     values = sample.kernels[..., ::stride] * valid[:, None, None]
@@ -213,7 +213,7 @@ def _sample_rows(centred: CentredKernels) -> LabelKernels:
     """Return kernel values for all rows of a context, or for some if there are many."""
     if centred.context is not None and centred.context.kernels.shape[2] <= _ROWS_READ:
         return centred.context
-    placed = centred.kernels.context()
+    placed = centred.kernels.context_rows()
     b, n, _ = placed[0].functions.shape
     count = min(n, _ROWS_READ)
     # Evenly from the first row to the last.

@@ -20,7 +20,7 @@ def descend(
 
     The descent has Nesterov's momentum and a penalty, so that its minimum is that of
     logistic regression in the kernel. Classes weigh alike, however many labels each has:
-    which rows get labels says little about how many rows a class has.
+    which rows get labels says little about how many rows belong to each class.
 
     Parameters
     ----------

@@ -196,7 +196,7 @@ class ICSSLClassifier(
         self.label_distributions_[is_labelled] = certain[codes[is_labelled]]
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
         self.reach_ = _reach(prediction)
-        functions = self._fitted.kernels.context()[0].functions
+        functions = self._fitted.kernels.context_rows()[0].functions
         self.embedding_ = self._embed(functions[:, self._order.back])
         self._n_features_out = self.embedding_.shape[1]
         return self

@@ -122,7 +122,7 @@ class FittedContext:
     bias : Tensor of shape (b, 1, c)
         What is added to each class, so that none has too many rows.
     labels_per_class : Tensor of shape (b,)
-        How many labels a class has in the mean.
+        The mean number of labels per class.
     calibration : Tensor of shape (4,)
         How the logarithm of the temperature depends on one, on the logarithms of labels per
         class and of classes, and on reach.
@@ -144,7 +144,7 @@ class FittedContext:
         """Predict the rows of the contexts."""
         if self.centred.context is not None:
             return self.predict_kernels(self.centred.context, parts=parts)
-        return self._predict(self.kernels.context(), parts)
+        return self._predict(self.kernels.context_rows(), parts)
 
     def predict_new(self, x: Float[Tensor, "b r d"], *, parts: bool = False) -> Prediction:
         """Predict new rows, each by itself."""

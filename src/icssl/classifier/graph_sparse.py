@@ -218,7 +218,7 @@ def _distance_to(count: int, rows_within: Tensor, distances: Tensor) -> Float[Te
     return distances.gather(1, place)[:, 0]
 
 
-def nearest_weights(
+def _nearest_weights(
     nearest: Nearest, distances: NeighbourDistances, context_distances: NeighbourDistances
 ) -> Float[Tensor, "r q"]:
     """Return the weights of rows to their nearest, as ``graph_weights`` has them."""
@@ -285,7 +285,7 @@ class SparseGraph(WeightedGraph):
         for part in blocks(n, _WEIGHTED_ROWS):
             near, far = distances.near[:, part], distances.far[:, part]
             some = Nearest(nearest.indices[part], nearest.distances[part])
-            w[part] = nearest_weights(some, NeighbourDistances(near, far), distances)
+            w[part] = _nearest_weights(some, NeighbourDistances(near, far), distances)
         ends = count * torch.arange(n + 1)
         parts = (w.flatten(), nearest.indices.flatten(), ends)
         matrix = sparse.csr_matrix(
@@ -340,7 +340,7 @@ class NodeIndex:
         """Return means of functions over the nearest rows, and how far these are."""
         nearest = self.search(rows, min(self.n_neighbors, len(self.counts)))
         distances = node_distances(nearest, self.counts, neighbours=self.neighbours)
-        w = nearest_weights(nearest, distances, self.distances)
+        w = _nearest_weights(nearest, distances, self.distances)
         w = walk_probabilities(w * self.counts[nearest.indices.long()])
         indices = nearest.indices.to(torch.int64)
         return embedding_bag(

@@ -142,28 +142,28 @@ def _tile_times(
     second,
     total,
     start,
-    here,
+    first_reader,
     limit,
     raised,
     width: tl.constexpr,
     columns: tl.constexpr,
     readers: tl.constexpr,
     others: tl.constexpr,
-    own: tl.constexpr,
+    skip_self: tl.constexpr,
 ):
     """Add to the total what some of the others contribute to all readers."""
     # Keys are loaded transposed, (width, others): a tile of scores is one product.
     j = start + tl.arange(0, others)
     wide, lanes = tl.arange(0, width), tl.arange(0, columns)
-    there = j[None, :] * width + wide[:, None]
-    theirs = tl.load(key + there)
+    key_offsets = j[None, :] * width + wide[:, None]
+    keys = tl.load(key + key_offsets)
     # Numbers are two float16 each: (a + a')(b + b') without a'b', which float32 would lose.
-    score = tl.dot(query, tl.load(key_rest + there))
-    score = tl.dot(query_rest, theirs, score)
-    score = tl.dot(query, theirs, score)
+    score = tl.dot(query, tl.load(key_rest + key_offsets))
+    score = tl.dot(query_rest, keys, score)
+    score = tl.dot(query, keys, score)
     weight = tl.exp2(tl.minimum(score, limit) + raised)
-    if own:  # no row is its own neighbour
-        i = here + tl.arange(0, readers)
+    if skip_self:  # no row is its own neighbour
+        i = first_reader + tl.arange(0, readers)
         weight = tl.where(i[:, None] == j[None, :], 0.0, weight)
     rough = weight.to(tl.float16)
     rest = (weight - rough).to(tl.float16)
@@ -197,35 +197,35 @@ def _times_kernel(
     Tensor cores cut digits off whenever they add: long sums are made of short ones.
     """
     b = tl.program_id(1).to(tl.int64)  # of 64 bits: offsets of many rows exceed 32
-    here = tl.program_id(0) * readers
-    i = here + tl.arange(0, readers)
+    first_reader = tl.program_id(0) * readers
+    i = first_reader + tl.arange(0, readers)
     wide, lanes = tl.arange(0, width), tl.arange(0, columns)
     key += b * rows * width
     key_rest += b * rows * width
     first += b * rows * columns
     second += b * rows * columns
     place = (b * rows + i)[:, None] * width + wide[None, :]
-    own, own_rest = tl.load(query + place), tl.load(query_rest + place)
+    queries, queries_rest = tl.load(query + place), tl.load(query_rest + place)
     total = tl.zeros((readers, columns), tl.float32)
-    for start in range(here, here + readers, others):
+    for start in range(first_reader, first_reader + readers, others):
         total = _tile_times(
-            own, own_rest, key, key_rest, first, second, total, start, here, limit, raised,
-            width, columns, readers, others, True,
+            queries, queries_rest, key, key_rest, first, second, total, start,
+            first_reader, limit, raised, width, columns, readers, others, True,
         )  # fmt: skip
-    for begin in range(0, here, added):
+    for begin in range(0, first_reader, added):
         part = tl.zeros((readers, columns), tl.float32)
-        for start in range(begin, tl.minimum(begin + added, here), others):
+        for start in range(begin, tl.minimum(begin + added, first_reader), others):
             part = _tile_times(
-                own, own_rest, key, key_rest, first, second, part, start, here, limit,
-                raised, width, columns, readers, others, False,
+                queries, queries_rest, key, key_rest, first, second, part, start,
+                first_reader, limit, raised, width, columns, readers, others, False,
             )  # fmt: skip
         total += part
-    for begin in range(here + readers, rows, added):
+    for begin in range(first_reader + readers, rows, added):
         part = tl.zeros((readers, columns), tl.float32)
         for start in range(begin, tl.minimum(begin + added, rows), others):
             part = _tile_times(
-                own, own_rest, key, key_rest, first, second, part, start, here, limit,
-                raised, width, columns, readers, others, False,
+                queries, queries_rest, key, key_rest, first, second, part, start,
+                first_reader, limit, raised, width, columns, readers, others, False,
             )  # fmt: skip
         total += part
     tl.store(result + (b * rows + i)[:, None] * columns + lanes[None, :], total)
@@ -235,7 +235,7 @@ def _times_kernel(
 def _nearest_kernel(
     query,
     key,
-    found,
+    least_by_group,
     start,
     n,
     rows,
@@ -247,19 +247,19 @@ def _nearest_kernel(
 ):
     """Store squared distances to the nearest of every group, so many groups at once."""
     b = tl.program_id(1).to(tl.int64)
-    here = tl.program_id(0) * tile + tl.arange(0, tile)
-    i = start + here
+    places = tl.program_id(0) * tile + tl.arange(0, tile)
+    i = start + places
     wide = tl.arange(0, width)
     query += b * rows * width
     key += b * rows * width
     # Results of this call are numbered from zero, and readers from `start`.
-    found += (b * tl.num_programs(0) * tile + here) * groups
-    own = tl.load(query + i[:, None] * width + wide[None, :])
+    least_by_group += (b * tl.num_programs(0) * tile + places) * groups
+    queries = tl.load(query + i[:, None] * width + wide[None, :])
     for g in range(0, groups, together):
         j = g * group + tl.arange(0, group * together)
         others = tl.load(key + j[None, :] * width + wide[:, None])
-        apart = tl.dot(own, others, input_precision="tf32x3")
+        apart = tl.dot(queries, others, input_precision="tf32x3")
         # Neither the row itself nor the padding may be nearest.
         apart = tl.where((i[:, None] == j[None, :]) | (j >= n)[None, :], 3e38, apart)
         least = tl.min(tl.reshape(apart, (tile, together, group)), axis=2)
-        tl.store(found[:, None] + g + tl.arange(0, together)[None, :], least)
+        tl.store(least_by_group[:, None] + g + tl.arange(0, together)[None, :], least)

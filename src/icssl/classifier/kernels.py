@@ -210,9 +210,11 @@ class ContextKernels:
         names = tuple(dict.fromkeys(graph.view for graph in graphs))
         views, valid = Views.fit(x, names, labelled, target), target.sum(-1) > 0
         points = dict(zip(names, views(x), strict=True))
-        made = view_graphs(graphs, x, points, k, backend)
         n_classes = target.shape[-1]
-        parts = tuple(_graph_kernels(graph, labelled, valid, n_classes) for graph in made)
+        parts = tuple(
+            _graph_kernels(graph, labelled, valid, n_classes)
+            for graph in view_graphs(graphs, x, points, k, backend)
+        )
         return cls(views, parts, valid, n_classes)
 
     @classmethod
@@ -242,11 +244,11 @@ class ContextKernels:
         """How many new rows are placed together."""
         return self.parts[0].graph.rows_at_once
 
-    def context(self) -> list[PlacedRows]:
+    def context_rows(self) -> list[PlacedRows]:
         """Return the rows of the contexts in every graph."""
         return [part.graph.context for part in self.parts]
 
-    def labelled(self) -> list[PlacedRows]:
+    def labelled_rows(self) -> list[PlacedRows]:
         """Return the labelled rows in every graph."""
         return [part.labelled for part in self.parts]
 

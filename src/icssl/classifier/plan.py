@@ -36,7 +36,7 @@ MODELS = {
 }
 """The graphs that every choice of ``model`` uses."""
 
-# The rule for backends and views. It stands here and in docs/scale.md, and nowhere else.
+# The rule for backends and views. A test compares the pages that name these numbers.
 DENSE_ROWS = SOLVED_ROWS
 """Contexts of more rows hold no matrix of them on a CPU, unless asked for."""
 
@@ -284,7 +284,7 @@ def views_for(model: Any, backend: str, n: int, d: int, device: str) -> str:
 
 
 def _most_rows(backend: str, d: int, device: str) -> int:
-    """Return up to how many rows a table of so many columns is read in all views."""
+    """Return the most rows with which so many columns are read in all views."""
     if torch.device(device).type == "cuda":
         return _DENSE_ROWS_GPU
     if backend in ("dense", "exact"):  # all weights take part, which takes longer
@@ -292,7 +292,7 @@ def _most_rows(backend: str, d: int, device: str) -> int:
     return min(_MOST_ROWS, max(_WIDE_ROWS, _MOST_CELLS // max(1, d)))
 
 
-class GraphPlan(NamedTuple):
+class _GraphPlan(NamedTuple):
     """A given graph as the model reads it.
 
     Parameters
@@ -310,7 +310,7 @@ class GraphPlan(NamedTuple):
     backend: str
 
 
-def plan_graph(w: Any, backend: str, device: str) -> GraphPlan:
+def plan_graph(w: Any, backend: str, device: str) -> _GraphPlan:
     """Check a graph that was given, and bring its weights into the form the model reads."""
     if w.shape[0] != w.shape[1]:
         raise ValueError(
@@ -328,7 +328,7 @@ def plan_graph(w: Any, backend: str, device: str) -> GraphPlan:
     else:
         w = w.toarray() if sparse.issparse(w) else w
         w = np.maximum(w, w.T)  # either way counts, as in a graph of nearest neighbours
-    return GraphPlan(w, exponent, backend)
+    return _GraphPlan(w, exponent, backend)
 
 
 def _without_diagonal(w: Any) -> Any:
