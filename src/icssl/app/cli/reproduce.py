@@ -22,7 +22,9 @@ from icssl.app.cli.common import (
 
 _Profile = Annotated[
     str,
-    typer.Option(help="quick takes minutes on two cores; full has the paper's sizes."),
+    typer.Option(
+        help="Sizes of the runs: quick (minutes on two cores) or full (the paper's sizes)."
+    ),
 ]
 _Output = Annotated[
     Path | None,
