@@ -136,14 +136,14 @@ def choose_methods(
     "all" stands for every method, "peers" for those that are not ours. With
     ``skip_missing``, groups leave out what needs a package that is not installed.
     """
-    known = names_in(place)
-    missing = [n for n in known if not REGISTRY[n].where[place].is_installed]
-    members = [n for n in known if not (skip_missing and n in missing)]
+    existing = names_in(place)
+    missing = [n for n in existing if not REGISTRY[n].where[place].is_installed]
+    members = [n for n in existing if not (skip_missing and n in missing)]
     peers = [n for n in members if n not in (OURS, LABELLED_ONLY)]
     groups = {"all": members, "peers": peers}
     wanted: set[str] = set()
     for name in names:
-        check_choice("method", name, [*known, *groups])
+        check_choice("method", name, [*existing, *groups])
         wanted.update(groups.get(name, [name]))
     for name in missing:
         if name in wanted:
@@ -151,7 +151,7 @@ def choose_methods(
                 f"{name} needs GraphLearning: pip install 'icssl[peers]', or name the "
                 "other methods with --methods."
             )
-    return [name for name in known if name in wanted]
+    return [name for name in existing if name in wanted]
 
 
 T = TypeVar("T")

@@ -232,12 +232,12 @@ def real(
     run = partial(run_missing, everything, store, executor=pool, minutes=minutes)
     with file_errors():
         run_below_bar(console, run)
-    there = sum(spec.key in store for spec in everything)
-    console.print(f"{store.added} rows added, {there} of {len(everything)} are there.")
+    stored = sum(spec.key in store for spec in everything)
+    console.print(f"{store.added} rows added, {stored} of {len(everything)} are there.")
     if draw:
         with file_errors():
             _draw_real(console, specs, store, output)
-    if there < len(everything):
+    if stored < len(everything):
         console.print("Run the same command again to go on.")
 
 
