@@ -29,7 +29,8 @@ from icssl.bench.scale.cost import (
     few_labels,
     track_memory,
 )
-from icssl.classifier.plan import BACKENDS, MODELS, Backend, Size, needed_memory
+from icssl.classifier.graphs import Backend
+from icssl.classifier.plan import BACKENDS, MODELS, Size, needed_memory
 from icssl.classifier.weights import weights_id
 
 LABELS, NEW = 10, 1_000
@@ -50,7 +51,7 @@ def measure(n, backend, model, threads):
         fitted, end = time.process_time(), time.perf_counter()
     predicted = classifier.predict(new)
     asked, hidden = time.process_time() - fitted, y == -1
-    size = Size(n, COLUMNS, len(MODELS[model]), CLASSES * LABELS, CLASSES)
+    size = Size(n, COLUMNS, MODELS[model], CLASSES * LABELS, CLASSES)
     return {
         "n": n,
         "backend": backend,

@@ -6,7 +6,7 @@ Rates are measured in one run, in turns, so that other work on the machine slows
 alike. Writes results/benchmark-training-DEVICE.json, with a profile of the fastest mode
 that says which operations take its time, and prints the same JSON as its last line.
 
-    python benchmarks/training.py [--device cuda] [--seconds 3] [--rounds 3] [--root FOLDER]
+    python benchmarks/training.py [--device cuda] [--torch-stage-2] [--seconds 3]
 """
 
 import argparse
@@ -20,6 +20,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from icssl import ICSSLTransformer
+from icssl.model import eigenmap
 from icssl.training.config import load_config
 from icssl.training.group import Group, episode_drawer
 from icssl.training.step import AdamState, Step
@@ -130,10 +131,16 @@ def main():
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", help="Measure only cases whose name contains this.")
+    parser.add_argument(
+        "--torch-stage-2",
+        action="store_true",
+        help="Run stage 2 without its Triton kernels, to see what they gain.",
+    )
     parser.add_argument("--toy", action="store_true", help="Use two episodes per step.")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
     device = options.device
+    eigenmap.USE_TRITON = not options.torch_stage_2
     cases = CPU_CASES if device == "cpu" else GPU_CASES
     cases = [case for case in cases if not options.only or options.only in case[0]]
     if options.toy:
@@ -146,9 +153,9 @@ def main():
         print(f"{case[0]}: ready after {took:.1f} s", flush=True)
     for _ in range(options.rounds):
         for name, _, _, models, batch in cases:
-            found = rate(steps[name], models * batch, options.seconds, device)
-            print(f"{name}: {found:,.0f} episodes/s", flush=True)
-            rates[name].append(found)
+            episodes = rate(steps[name], models * batch, options.seconds, device)
+            print(f"{name}: {episodes:,.0f} episodes/s", flush=True)
+            rates[name].append(episodes)
     rows = []
     for name, preset, mode, models, batch in cases:
         middle = statistics.median(rates[name])
@@ -179,7 +186,8 @@ def main():
         }
     )
     (options.root / "results").mkdir(parents=True, exist_ok=True)
-    path = options.root / "results" / f"benchmark-training-{device}.json"
+    variant = "-torch-stage-2" if options.torch_stage_2 else ""
+    path = options.root / "results" / f"benchmark-training-{device}{variant}.json"
     path.write_text(line + "\n")
     print(line)
 

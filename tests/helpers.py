@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from icssl import Episode
@@ -50,6 +51,13 @@ def few_labels(truth, per_class, rng):
     for c in np.unique(truth):
         y[rng.choice(np.flatnonzero(truth == c), per_class, replace=False)] = c
     return y
+
+
+def drawn_colours(path, pixels=20):
+    """Return the colours, as ``#rrggbb``, that at least ``pixels`` pixels have."""
+    picture = (imread(path)[..., :3] * 255).round().astype(int).reshape(-1, 3)
+    colours, counts = np.unique(picture, axis=0, return_counts=True)
+    return {"#{:02x}{:02x}{:02x}".format(*c) for c in colours[counts >= pixels]}
 
 
 def skip_without_reader(path):

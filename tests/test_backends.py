@@ -5,6 +5,7 @@ import pickle
 import sys
 import warnings
 import weakref
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,12 +26,12 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import F64, F64_DEEP, few_labels
 from icssl import ICSSLClassifier
+from icssl.classifier import context_features, graph_exact, graph_sparse, plan
 from icssl.classifier import fitted as fitted_file
-from icssl.classifier import graph_exact, graph_sparse, graphs, plan
-from icssl.classifier import model as model_file
+from icssl.classifier import kernels as kernels_file
+from icssl.classifier.eigenmap import SPARE_COLUMNS
 from icssl.classifier.graph_exact import AttentionGraph, exact_graph
 from icssl.classifier.graph_sparse import (
-    SPARSE_NEIGHBOURS,
     BruteForceSearch,
     IndexSearch,
     SparseGraph,
@@ -38,17 +39,16 @@ from icssl.classifier.graph_sparse import (
     make_search,
 )
 from icssl.classifier.graphs import (
-    BANDWIDTH_NEIGHBOURS,
-    SPARE_COLUMNS,
+    SPARSE_NEIGHBOURS,
+    Backend,
     DenseGraph,
     NeighbourDistances,
     neighbour_distances,
 )
-from icssl.classifier.kernels import KERNELS
+from icssl.classifier.kernels import DIFFUSED, GRAPHS, KERNELS
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.plan import (
     BACKENDS,
-    Backend,
     Size,
     choose_backend,
     choose_for_graph,
@@ -57,7 +57,6 @@ from icssl.classifier.plan import (
     needed_memory,
     views_for,
 )
-from icssl.classifier.views import VIEWS
 from icssl.tables import columns
 
 F32 = {"rtol": 1e-4, "atol": 1e-5}  # what the exact backend promises in float32
@@ -340,13 +339,13 @@ def test_devices_agree(generator, device, name):
 @pytest.mark.parametrize("rows_at_once", [1, 4, 30])
 def test_labelled_rows_in_pieces_are_the_same(generator, monkeypatch, rows_at_once):
     """Kernels among 12 labelled rows do not fit at once; the gate reads every third."""
-    monkeypatch.setattr(model_file, "_LABELS_READ", 4)
+    monkeypatch.setattr(context_features, "_LABELS_READ", 4)
     model, case = random_model(), context(generator)
     m = int(case[2].sum())
     expected = model.fit(*case).predict_context().logits
-    monkeypatch.setattr(fitted_file, "MOST_KERNEL_VALUES", rows_at_once * m * len(KERNELS))
+    monkeypatch.setattr(kernels_file, "MOST_KERNEL_VALUES", rows_at_once * m * len(KERNELS))
     found = model.fit(*case)
-    assert found.context_values is None
+    assert found.centred.context is None
     torch.testing.assert_close(found.predict_context().logits, expected, **F64_DEEP)
 
 
@@ -370,14 +369,14 @@ def test_backends_that_leave_out_nothing_agree_on_a_table_of_ties(seed):
     np.testing.assert_allclose(found, dense, **F64_DEEP)
 
 
-@pytest.mark.parametrize("views", [VIEWS[:1], VIEWS], ids=["one view", "all views"])
-def test_exact_is_dense_in_float32(views):
+@pytest.mark.parametrize("graphs", [GRAPHS[:1], GRAPHS], ids=["one view", "all views"])
+def test_exact_is_dense_in_float32(graphs):
     X, y = digits(1200)
     x = torch.tensor(StandardScaler().fit_transform(X), dtype=torch.float32)[None]
     y = torch.tensor(y)[None]
     model = random_model().float()
     dense, found = (
-        model.fit(x[:, :1100], y[:, :1100], y[:, :1100] >= 0, 10, views, Backend(name))
+        model.fit(x[:, :1100], y[:, :1100], y[:, :1100] >= 0, 10, graphs, Backend(name))
         for name in ("dense", "exact")
     )
     for one, other in (
@@ -481,7 +480,7 @@ def test_pickle_and_clone_of_every_backend(backend):
 def test_an_index_changes_little():
     X, y = digits(1500)
     found, dense = (fitted(X, y, backend=b) for b in ("sparse", "dense"))
-    assert isinstance(found._fitted.kernels.view_graphs[0].node_index.search, IndexSearch)
+    assert isinstance(found._fitted.kernels.parts[0].graph.node_index.search, IndexSearch)
     apart = np.abs(found.label_distributions_ - dense.label_distributions_)
     assert apart.max(axis=1).mean() < 0.02
 
@@ -519,15 +518,15 @@ def test_equal_rows_are_one_node_and_the_graph_stays_the_dense_one(generator):
     x, new = repeated_rows(generator), table(generator, n=20, d=3)
     dense = model.fit(x, y, labelled, c)
     found = model.fit(x, y, labelled, c, backend=Backend("sparse", n_neighbors=19))
-    assert len(found.kernels.view_graphs[0].node_index.counts) == 20
-    for one, other in zip(
-        found.kernels.view_graphs, dense.kernels.view_graphs, strict=True
-    ):
-        torch.testing.assert_close(one.own.scale.near, other.own.scale.near, **F64_DEEP)
-        torch.testing.assert_close(one.own.scale.far, other.own.scale.far, **F64_DEEP)
-        torch.testing.assert_close(one.degrees, other.degrees, **F64_DEEP)
-        values = other.eigenmap.values[:, :20]
-        torch.testing.assert_close(one.eigenmap.values, values, **F64_DEEP)
+    assert len(found.kernels.parts[0].graph.node_index.counts) == 20
+    for part, dense_part in zip(found.kernels.parts, dense.kernels.parts, strict=True):
+        graph, expected = part.graph, dense_part.graph
+        near, far = graph.context.distances.near, graph.context.distances.far
+        torch.testing.assert_close(near, expected.context.distances.near, **F64_DEEP)
+        torch.testing.assert_close(far, expected.context.distances.far, **F64_DEEP)
+        torch.testing.assert_close(graph.degrees, expected.degrees, **F64_DEEP)
+        values = expected.eigenmap.values[:, :20]
+        torch.testing.assert_close(graph.eigenmap.values, values, **F64_DEEP)
     torch.testing.assert_close(
         found.predict_context().logits, dense.predict_context().logits, **F64_DEEP
     )
@@ -617,7 +616,7 @@ def have(monkeypatch, free):
 
 
 def of(rows, columns=20, views=1, labelled=80, classes=8):
-    return Size(rows, columns, views, labelled, classes)
+    return Size(rows, columns, GRAPHS[:views], labelled, classes)
 
 
 def test_free_memory_is_some_of_the_machines():
@@ -653,6 +652,21 @@ def test_a_million_rows_need_less_than_16_gb_and_a_tenth_less_than_4():
     assert needed_memory(Backend("sparse"), of(1_000_000, views=5)) < 16 * GB
     assert needed_memory(Backend("sparse"), of(100_000, views=5)) < 4 * GB
     assert needed_memory(Backend("dense"), of(1_000_000)) > 4000 * GB
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_estimate_follows_the_declared_graphs(name):
+    """Another graph, or another kernel of a graph, needs more."""
+    size = of(20_000, labelled=200)
+    few = replace(GRAPHS[0], forms=DIFFUSED)
+    needs = [
+        needed_memory(Backend(name), replace(size, graphs=graphs))
+        for graphs in ((few,), GRAPHS[:1], GRAPHS[:2], GRAPHS)
+    ]
+    assert needs == sorted(needs)
+    # With the other backends it is the graph that needs most, and not its kernels.
+    assert needs[0] < needs[1] or name != "sparse"
+    assert needs[1] < needs[2] < needs[3]
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -751,7 +765,7 @@ def test_without_an_index_rows_are_compared(monkeypatch):
     X, y = digits(300)
     found = fitted(X, y, backend="sparse", model="one view")
     assert isinstance(
-        found._fitted.kernels.view_graphs[0].node_index.search, BruteForceSearch
+        found._fitted.kernels.parts[0].graph.node_index.search, BruteForceSearch
     )
 
 
@@ -839,9 +853,3 @@ def test_a_bar_where_it_is_asked_for(monkeypatch, capsys):
     assert out == ""
     assert "predicting" in err
     assert "100%" in err
-
-
-def test_constants_that_errors_and_documents_name():
-    assert SPARSE_NEIGHBOURS >= BANDWIDTH_NEIGHBOURS
-    assert plan.DENSE_ROWS == graphs.SOLVED_ROWS
-    assert graph_sparse.BRUTE_FORCE_ROWS < graph_sparse.MOST_BRUTE_FORCE_ROWS

@@ -5,33 +5,25 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import typer
-from matplotlib.image import imread
 from PIL import Image
-from typer.testing import CliRunner
 
-from helpers import toy
+from helpers import drawn_colours, text_of, toy
+from helpers import run_command as run
 from icssl import __version__
 from icssl.app.cli import app
-from icssl.app.cli.common import user_errors
+from icssl.app.cli.common import Console, show_progress, user_errors
 from icssl.app.demo import CLOUDS, METHODS, run_demo
+from icssl.bench.plots import COLOURS
 from icssl.episodes.stream import load_episodes
 from icssl.model.build import load_model
 from icssl.tables.reader import read_features
 from icssl.training.config import PRESETS, load_config
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, arguments)
-
-
-def text_of(result):
-    """The output without boxes and line breaks."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
 
 
 def test_help_names_every_command():
@@ -41,6 +33,18 @@ def test_help_names_every_command():
     assert len(commands) == 14
     for command in commands:
         assert re.search(rf"^\W*{command}\b", result.output, re.MULTILINE), command
+
+
+def test_every_option_has_a_help_that_is_a_sentence():
+    commands = dict(typer.main.get_command(app).commands)
+    commands |= commands.pop("bench").commands
+    for name, command in commands.items():
+        for parameter in command.params:
+            if parameter.name != "help":
+                assert re.match(r"[A-Z`].*\.$", parameter.help or ""), (
+                    name,
+                    parameter.name,
+                )
 
 
 def test_version():
@@ -80,7 +84,7 @@ def test_demo_prints_a_table_and_draws_a_picture(tmp_path):
     assert result.exit_code == 0, result.output
     for word in ("Swiss roll", "two moons", "label spreading", "20 power iterations"):
         assert word in " ".join(result.output.split())
-    assert imread(picture).std() > 0.05  # something was drawn
+    assert {COLOURS[0], COLOURS[1]} <= drawn_colours(picture)  # points of both classes
 
 
 @pytest.mark.parametrize("cloud", CLOUDS, ids=lambda cloud: cloud.name)
@@ -119,7 +123,8 @@ def test_sample_saves_and_plots_an_episode(tmp_path, source):
     assert episode.x.shape[:2] == (1, 100)
     assert episode.features.shape == (1, 100, 4)
     assert made_from["seed"] == 3
-    assert imread(output.with_suffix(".png")).std() > 0.05
+    classes = {COLOURS[c] for c in episode.y.unique()}
+    assert classes <= drawn_colours(output.with_suffix(".png"))
 
 
 def test_images_are_made_and_sampled(tmp_path):
@@ -438,3 +443,41 @@ def test_train_refuses_a_file_that_is_no_toml(tmp_path):
     result = run("train", str(tmp_path / "run.toml"), "-o", str(tmp_path / "run"))
     assert result.exit_code == 2
     assert "is no TOML" in text_of(result)
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
+    clock = iter([0, 5, 21, 22, 50])
+    monkeypatch.setattr(
+        "icssl.app.cli.common.time", SimpleNamespace(monotonic=lambda: next(clock))
+    )
+    with show_progress(Console()) as show:
+        for done in (1, 2, 3, 4):
+            show(done, 10, f"[red]seed {done}", seconds_left=95 + done)
+    lines = capsys.readouterr().out.split("\n")
+    assert [line for line in lines if line.strip()] == [
+        "2/10  97 s left  [red]seed 2",
+        "4/10  99 s left  [red]seed 4",
+    ]
+
+
+def test_time_left_is_at_the_pace_since_the_first_report(monkeypatch, capsys):
+    seconds = 0.0
+    clock = SimpleNamespace(monotonic=lambda: seconds)
+    monkeypatch.setattr("icssl.app.cli.common.time", clock)
+    with show_progress(Console()) as show:
+        show(40, 100)  # a resumed run: these were done before
+        seconds = 36.0
+        show(50, 100)
+    assert "50/100  3 min left" in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_with_130_and_says_how_to_go_on(capsys):
+    with (
+        pytest.raises(typer.Exit) as stop,
+        show_progress(Console(), interrupted="Run it again."),
+    ):
+        raise KeyboardInterrupt
+    assert stop.value.exit_code == 130
+    assert "Run it again." in capsys.readouterr().out
+    with pytest.raises(KeyboardInterrupt), show_progress(Console()):
+        raise KeyboardInterrupt

@@ -5,6 +5,8 @@ what holds for the exact one holds to rounding.
 """
 
 import math
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,36 +20,44 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import euclidean_distances
 
 from helpers import F64, F64_DEEP, principal_angle
-from icssl.classifier import fitted as fitted_file
-from icssl.classifier import gate, graphs
-from icssl.classifier import model as model_file
+from icssl.classifier import eigenmap, gate, graphs
+from icssl.classifier import kernels as kernels_file
+from icssl.classifier.context_features import features_of_tables
+from icssl.classifier.descent import balance_classes, descend
+from icssl.classifier.eigenmap import (
+    PASSES,
+    Eigenmap,
+    filtered_eigenvectors,
+    leading_eigenvectors,
+    waves,
+)
 from icssl.classifier.gate import FEATURES, evidence
 from icssl.classifier.graphs import (
     BANDWIDTH_NEIGHBOURS,
-    PASSES,
     SHARPNESS,
+    Backend,
     DenseGraph,
-    Eigenmap,
+    GraphSpec,
     PrecomputedGraph,
-    filtered_eigenvectors,
-    leading_eigenvectors,
+    graph_weights,
     neighbour_distances,
     squared_distances,
-    waves,
-    weights,
 )
 from icssl.classifier.kernels import (
     ABSOLUTE,
     DIFFUSED,
     FORMS,
+    GRAPHS,
     KERNELS,
     REACH_TIME,
     RELAXATIONS,
     STEPS,
     ContextKernels,
-    ViewGraph,
+    Kernel,
+    kernels_of,
 )
-from icssl.classifier.model import ContextConfig, ContextModel, features_of_tables
+from icssl.classifier.model import ContextConfig, ContextModel
+from icssl.classifier.view_graph import AffinityGraph
 from icssl.classifier.views import LONGEST, VIEWS, Views
 
 
@@ -135,7 +145,7 @@ def one_hot_columns(generator, n=160, categories=8):
 
 def with_other_eigenvectors(monkeypatch, generator):
     """Let LAPACK choose other eigenvectors: as good, turned where eigenvalues repeat."""
-    of_views, of_graphs = torch.linalg.eigh, graphs.eigh
+    of_views, of_graphs = torch.linalg.eigh, eigenmap.eigh
 
     def turn(values):
         level = (
@@ -153,7 +163,7 @@ def with_other_eigenvectors(monkeypatch, generator):
         return values, vectors @ turn(torch.tensor(values)).numpy()
 
     monkeypatch.setattr(torch.linalg, "eigh", turned)
-    monkeypatch.setattr(graphs, "eigh", turned_for_graphs)
+    monkeypatch.setattr(eigenmap, "eigh", turned_for_graphs)
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -256,12 +266,12 @@ def test_equal_rows_have_a_scale_and_weights_that_are_finite():
     assert (graph.degrees > 0).all()
 
 
-def dense_weights(x):
-    """Of one table, with loops, from the definition."""
+def dense_weights(x, neighbours=BANDWIDTH_NEIGHBOURS):
+    """Return the weights of one table, with loops, from the definition."""
     d = euclidean_distances(x, squared=True)
     n = len(d)
     ordered = np.sort(d, axis=1)
-    near, far = ordered[:, 1], ordered[:, min(BANDWIDTH_NEIGHBOURS, n - 1)]
+    near, far = ordered[:, 1], ordered[:, min(neighbours, n - 1)]
     w = np.zeros((n, n))
     for i in range(n):
         for j in range(n):
@@ -296,7 +306,7 @@ def test_new_rows_have_the_weights_of_the_definition(generator):
     )
     unit = np.sqrt((new_far - new_near) * (far - near))
     expected = np.exp(-SHARPNESS * np.maximum((d - (new_near + near) / 2) / unit, -1))
-    np.testing.assert_allclose(weights(new, other, x, own)[0], expected, **F64_DEEP)
+    np.testing.assert_allclose(graph_weights(new, other, x, own)[0], expected, **F64_DEEP)
 
 
 @pytest.mark.parametrize("block", [1, 7, 39])
@@ -429,17 +439,17 @@ def test_a_failure_of_the_fast_routine_is_made_up_for(generator, monkeypatch, ra
     matrix = table(generator, b=1, n=30, d=30)
     matrix = matrix + matrix.mT
     expected = leading_eigenvectors(matrix, 5)[0]
-    plain = graphs.eigh
+    plain = eigenmap.eigh
 
     def fails_for_some(one, *, subset_by_index=None, **options):
         if subset_by_index is None:
             return plain(one, **options)
         if raises:
-            raise graphs.LinAlgError("Internal Error.")
+            raise eigenmap.LinAlgError("Internal Error.")
         values, vectors = plain(one, subset_by_index=subset_by_index, **options)
         return values[2:], vectors[:, 2:]  # two are lost
 
-    monkeypatch.setattr(graphs, "eigh", fails_for_some)
+    monkeypatch.setattr(eigenmap, "eigh", fails_for_some)
     values, vectors = leading_eigenvectors(matrix, 5)
     torch.testing.assert_close(values, expected, **F64_DEEP)
     torch.testing.assert_close(matrix @ vectors, vectors * values[:, None], **F64_DEEP)
@@ -542,12 +552,18 @@ def test_relaxation_is_when_a_walk_forgets_the_parts(generator):
 # Kernels
 
 
-def kernels_of(x, labelled, n_classes=3, k=48, views=VIEWS):
+def graphs_of(views):
+    return tuple(graph for graph in GRAPHS if graph.view in views)
+
+
+def context_kernels(x, labelled, n_classes=3, k=48, views=VIEWS):
     """Of contexts whose labelled rows have the classes 0, 1, ... in turn."""
     indices = torch.tensor([labelled] * len(x))
     classes = torch.arange(len(labelled)) % n_classes
     target = torch.nn.functional.one_hot(classes, n_classes).double()
-    return ContextKernels.of_rows(x, indices, target.expand(len(x), -1, -1), k, views)
+    return ContextKernels.of_tables(
+        x, indices, target.expand(len(x), -1, -1), k, graphs_of(views)
+    )
 
 
 def cosine(a, b):
@@ -556,12 +572,12 @@ def cosine(a, b):
     return a @ b.T
 
 
-def expected_kernels(rows, labelled, n_classes):
-    """Every form, of one view of one context, from its rows, by NumPy."""
+def expected_kernels(rows, labelled, n_classes, neighbours=BANDWIDTH_NEIGHBOURS):
+    """Return every form, of one view of one context, from its rows, by NumPy."""
     rows = rows.numpy()
     known = rows[labelled]
     d = euclidean_distances(rows, squared=True)
-    far = np.sort(d, axis=1)[:, min(BANDWIDTH_NEIGHBOURS, len(d) - 1)]
+    far = np.sort(d, axis=1)[:, min(neighbours, len(d) - 1)]
     d = d[:, labelled]
     made = {
         "linear": rows @ known.T,
@@ -570,7 +586,7 @@ def expected_kernels(rows, labelled, n_classes):
         "narrow": np.exp(-2 * d),
         "local": np.exp(-d / np.sqrt(np.outer(far, far[labelled]))),
     }
-    values, functions, _ = exact_eigenmap(torch.tensor(dense_weights(rows)))
+    values, functions, _ = exact_eigenmap(torch.tensor(dense_weights(rows, neighbours)))
     shares = faded(values).numpy()[1:]
     values, functions = values.clamp(min=0).numpy()[1:], functions.numpy()[:, 1:]
     relaxed = -1 / np.log(np.clip(values[n_classes - 1], 1e-3, 1 - 1e-4))
@@ -583,23 +599,25 @@ def expected_kernels(rows, labelled, n_classes):
 
 def test_every_kernel_is_its_formula(generator):
     x, labelled = table(generator, n=30), [3, 17, 5, 29]
-    kernels = kernels_of(x, labelled)
-    assert kernels.names == KERNELS
-    found = kernels.label_kernels(kernels.own()).kernels
+    kernels = context_kernels(x, labelled)
+    assert kernels.kernels == KERNELS
+    found = kernels.label_kernels(kernels.context_rows()).kernels
     for i in range(2):
-        for view, rows in zip(VIEWS, kernels.views(x), strict=True):
+        for graph, rows in zip(GRAPHS, kernels.views(x), strict=True):
             for form, expected in expected_kernels(rows[i], labelled, 3).items():
-                kernel = found[i, KERNELS.index(f"{view}.{form}")]
+                kernel = found[i, KERNELS.index(Kernel(graph, form))]
                 np.testing.assert_allclose(
-                    kernel, expected, err_msg=f"{view}.{form}", **F64_DEEP
+                    kernel, expected, err_msg=f"{graph.view}.{form}", **F64_DEEP
                 )
 
 
 def test_kernel_of_absolute_differences_is_its_formula(generator):
     x, labelled = table(generator, n=30), [3, 17, 5, 29]
-    kernels = kernels_of(x, labelled, views=("ranks",))
-    assert kernels.names == (*(f"ranks.{form}" for form in FORMS), ABSOLUTE)
-    found = kernels.label_kernels(kernels.own()).kernels[:, -1]
+    kernels = context_kernels(x, labelled, views=("ranks",))
+    assert [str(kernel) for kernel in kernels.kernels] == [
+        f"ranks.{form}" for form in (*FORMS, ABSOLUTE)
+    ]
+    found = kernels.label_kernels(kernels.context_rows()).kernels[:, -1]
     (ranks,) = views_of(x, ("ranks",))(x)
     for i in range(2):
         apart = np.abs(ranks[i].numpy()[:, None] - ranks[i].numpy()[labelled]).sum(-1)
@@ -609,15 +627,16 @@ def test_kernel_of_absolute_differences_is_its_formula(generator):
 
 def test_names_are_in_order_whatever_the_views(generator):
     x = table(generator, n=20)
-    assert len(KERNELS) == len(set(KERNELS)) == 10 * len(VIEWS) + 1
+    names = [str(kernel) for kernel in KERNELS]
+    assert len(names) == len(set(names)) == sum(len(graph.forms) for graph in GRAPHS)
     for views in (("white",), ("raw", "half"), VIEWS):
-        names = kernels_of(x, [0, 1], views=views).names
-        assert names == tuple(n for n in KERNELS if n.split(".")[0] in views)
+        kernels = context_kernels(x, [0, 1], views=views).kernels
+        assert kernels == tuple(kernel for kernel in KERNELS if kernel.graph.view in views)
 
 
 def test_new_rows_one_by_one_are_as_together(generator):
     x, new = table(generator), table(generator, n=6)
-    kernels = kernels_of(x, [3, 17, 5])
+    kernels = context_kernels(x, [3, 17, 5])
     together = kernels.label_kernels(kernels.place(new))
     for i in range(6):
         alone = kernels.label_kernels(kernels.place(new[:, i : i + 1]))
@@ -630,14 +649,14 @@ def test_new_rows_one_by_one_are_as_together(generator):
 def test_a_given_graph_has_the_kernels_of_its_rows(generator):
     """The weights of a view, given as a matrix: its diffusion kernels, and no others."""
     x, labelled = table(generator, n=30), [3, 17, 5]
-    by_rows = kernels_of(x, labelled, views=("raw",))
+    by_rows = context_kernels(x, labelled, views=("raw",))
     (raw,) = views_of(x, ("raw",))(x)
     w = DenseGraph(raw, neighbour_distances(raw, raw, skip_self=True)).dense()
-    given = ContextKernels.of_weights(w, torch.tensor([labelled] * 2), 3, 48)
-    assert given.names == tuple(f"raw.{form}" for form in DIFFUSED)
-    found = given.label_kernels(given.own())
-    expected = by_rows.label_kernels(by_rows.own())
-    places = [by_rows.names.index(name) for name in given.names]
+    given = ContextKernels.of_affinities(w, torch.tensor([labelled] * 2), 3, 48)
+    assert given.kernels == tuple(Kernel(GRAPHS[0], form) for form in DIFFUSED)
+    found = given.label_kernels(given.context_rows())
+    expected = by_rows.label_kernels(by_rows.context_rows())
+    places = [by_rows.kernels.index(name) for name in given.kernels]
     torch.testing.assert_close(found.kernels, expected.kernels[:, places], **F64_DEEP)
     torch.testing.assert_close(found.contact, torch.ones(2, 30).double(), **F64)
 
@@ -646,9 +665,9 @@ def test_new_rows_of_a_given_graph(generator):
     """With the weights of an old row it is where that was; with none it has no contact."""
     x = table(generator, b=1, n=30)
     w = DenseGraph(x, neighbour_distances(x, x, skip_self=True)).dense()
-    kernels = ContextKernels.of_weights(w, torch.tensor([[1, 2]]), 2, 48)
+    kernels = ContextKernels.of_affinities(w, torch.tensor([[1, 2]]), 2, 48)
     found = kernels.label_kernels(kernels.place(torch.cat([w[:, :5], 0 * w[:, :1]], dim=1)))
-    old = kernels.label_kernels(kernels.own())
+    old = kernels.label_kernels(kernels.context_rows())
     torch.testing.assert_close(found.contact[:, 5:], torch.zeros(1, 1).double())
     assert (found.contact[:, :5] > 0.9).all()
     torch.testing.assert_close(found.reach[:, 5:], torch.zeros(1, 1).double())
@@ -660,8 +679,8 @@ def test_new_rows_of_a_given_graph(generator):
 
 def test_contact_is_one_among_the_rows_and_zero_far_away(generator):
     x = table(generator, n=60)
-    kernels = kernels_of(x, [0, 1])
-    assert kernels.label_kernels(kernels.own()).contact.median() > 0.99
+    kernels = context_kernels(x, [0, 1])
+    assert kernels.label_kernels(kernels.context_rows()).contact.median() > 0.99
     corners = torch.cartesian_prod(*[torch.tensor([-1e3, 1e3]).double()] * 3)
     contact = kernels.label_kernels(kernels.place(corners.expand(2, -1, -1))).contact
     assert contact.max() < 1e-3
@@ -672,20 +691,20 @@ def test_contact_is_one_among_the_rows_and_zero_far_away(generator):
 def test_labels_of_one_part_do_not_reach_another(seed, views):
     x, y = blobs(seed, n=60, centres=2, apart=40.0)
     labelled = torch.nonzero(y[0] == 0)[:4, 0].tolist()
-    kernels = kernels_of(x, labelled, n_classes=2, views=views)
-    reach = kernels.label_kernels(kernels.own()).reach[0]
+    kernels = context_kernels(x, labelled, n_classes=2, views=views)
+    reach = kernels.label_kernels(kernels.context_rows()).reach[0]
     assert reach[y[0] == 1].max() < 1e-6
     assert reach[y[0] == 0].min() > 0.2
 
 
 def test_reach_is_how_likely_a_walk_meets_a_labelled_row(generator):
     x, labelled = table(generator, b=1, n=30), [3, 17]
-    kernels = kernels_of(x, labelled, views=("raw",))
+    kernels = context_kernels(x, labelled, views=("raw",))
     (raw,) = views_of(x, ("raw",))(x)
     values, functions, _ = exact_eigenmap(torch.tensor(dense_weights(raw[0])))
     walked = functions * values.clamp(min=0) ** (REACH_TIME / 2)
     likely = (walked @ walked[labelled].mT).amax(1).clamp(0, 1)
-    found = kernels.label_kernels(kernels.own())
+    found = kernels.label_kernels(kernels.context_rows())
     torch.testing.assert_close(found.reach[0], likely * found.contact[0], **F64_DEEP)
 
 
@@ -693,8 +712,9 @@ def test_neighbourhood_without_distances_is_equivariant_to_the_order_of_rows(gen
     x = table(generator, b=1, n=80)
     w = DenseGraph(x, neighbour_distances(x, x, skip_self=True)).dense()
     order = torch.randperm(80, generator=generator)
-    plain = ViewGraph.of_weights(w, 8).own.functions
-    shuffled = ViewGraph.of_weights(w[:, order][:, :, order], 8).own.functions
+    plain = AffinityGraph.of_weights(GRAPHS[0], w, 8).context.functions
+    w = w[:, order][:, :, order]
+    shuffled = AffinityGraph.of_weights(GRAPHS[0], w, 8).context.functions
     expected = gram(plain)[:, order][:, :, order]
     torch.testing.assert_close(gram(shuffled), expected, rtol=1e-5, atol=1e-6)
 
@@ -707,9 +727,9 @@ def gate_case(generator, b=1, e=2, n=15, classes=(0, 1, 2, 0, 1, 2, 0, 0)):
     points = torch.randn(b, e, n, 4, generator=generator, dtype=torch.float64)
     kernels = points @ points.mT / 4
     m, y = len(classes), torch.tensor([classes] * b)
-    real = torch.ones(b, m, dtype=torch.bool)
+    valid = torch.ones(b, m, dtype=torch.bool)
     target = torch.nn.functional.one_hot(y, max(classes) + 1).double()
-    return kernels[..., :m], kernels[..., :m, :m], target, real
+    return kernels[..., :m], kernels[..., :m, :m], target, valid
 
 
 def sharpened(scores):
@@ -731,8 +751,8 @@ def feature(found, name):
 
 
 def test_class_means_leave_each_row_out(generator):
-    kernels, among, target, real = gate_case(generator)
-    found = evidence(kernels, among, target, real)
+    kernels, among, target, valid = gate_case(generator)
+    found = evidence(kernels, among, target, valid)
     y = target[0].numpy()
     for e, kernel in enumerate(among[0].numpy()):
         scores = np.zeros_like(y)
@@ -748,8 +768,8 @@ def test_class_means_leave_each_row_out(generator):
 
 
 def test_ridge_is_refitted_without_each_row(generator):
-    kernels, among, target, real = gate_case(generator)
-    found = evidence(kernels, among, target, real)
+    kernels, among, target, valid = gate_case(generator)
+    found = evidence(kernels, among, target, valid)
     y, m = target[0].numpy(), target.shape[1]
     centring = np.eye(m) - 1 / m
     for e, kernel in enumerate(among[0].numpy()):
@@ -766,8 +786,8 @@ def test_ridge_is_refitted_without_each_row(generator):
 
 
 def test_features_of_the_predictions_are_their_formulas(generator):
-    kernels, among, target, real = gate_case(generator)
-    found = evidence(kernels, among, target, real)
+    kernels, among, target, valid = gate_case(generator)
+    found = evidence(kernels, among, target, valid)
     y = target[0].numpy()
     predicted = []
     for kernel in kernels[0].numpy():
@@ -796,14 +816,14 @@ def test_features_are_finite_where_a_class_has_one_label(generator, classes):
 
 @pytest.mark.parametrize("classes", [(0, 1, 2, 0, 1, 2, 0, 0), (0, 1)])
 def test_filling_up_labelled_rows_changes_no_feature(generator, classes):
-    kernels, among, target, real = gate_case(generator, classes=classes)
-    expected = evidence(kernels, among, target, real)
+    kernels, among, target, valid = gate_case(generator, classes=classes)
+    expected = evidence(kernels, among, target, valid)
     pad = torch.nn.functional.pad
     found = evidence(
         pad(kernels, (0, 3)),
         pad(among, (0, 3, 0, 3)),
         pad(target, (0, 0, 0, 3)),
-        pad(real, (0, 3)),
+        pad(valid, (0, 3)),
     )
     torch.testing.assert_close(found, expected, **F64)
 
@@ -811,9 +831,10 @@ def test_filling_up_labelled_rows_changes_no_feature(generator, classes):
 # The model
 
 
-def random_model(members=2, **options):
+def random_model(members=2, graphs=GRAPHS, **options):
     """Weights far from where training starts, so that everything has a part."""
-    model = ContextModel(ContextConfig(width=16, embedding=4, members=members, **options))
+    config = ContextConfig(width=16, embedding=4, members=members, **options)
+    model = ContextModel(config, graphs)
     with torch.no_grad():
         for p in model.gates.parameters():
             p.add_(0.2 * torch.randn_like(p))
@@ -839,8 +860,8 @@ def test_a_context_does_not_depend_on_the_batch(generator):
     cases = [context(generator, b=1, m=m) for m in (3, 7, 12)]
     x, y, labelled = (torch.cat([case[i] for case in cases]) for i in range(3))
     new = table(generator, b=3, n=5)
-    reading = model.fit(x, y, labelled, c)
-    own, other = reading.predict_context(), reading.predict_new(new)
+    fitted = model.fit(x, y, labelled, c)
+    own, other = fitted.predict_context(), fitted.predict_new(new)
     for i, case in enumerate(cases):
         alone = model.fit(*case)
         for found, expected in (
@@ -892,25 +913,25 @@ def test_labels_of_other_rows_do_not_matter(generator):
 
 def test_new_rows_do_not_depend_on_each_other(generator):
     model = random_model()
-    reading = model.fit(*context(generator))
+    fitted = model.fit(*context(generator))
     new = table(generator, n=6)
-    together = reading.predict_new(new)
+    together = fitted.predict_new(new)
     for i in range(6):
-        alone = reading.predict_new(new[:, i : i + 1])
+        alone = fitted.predict_new(new[:, i : i + 1])
         torch.testing.assert_close(alone.logits, together.logits[:, i : i + 1], **F64_DEEP)
 
 
 def test_parts_sum_to_the_logits(generator):
     model = random_model()
-    reading = model.fit(*context(generator))
+    fitted = model.fit(*context(generator))
     for found in (
-        reading.predict_context(parts=True),
-        reading.predict_new(table(generator, n=6), parts=True),
+        fitted.predict_context(parts=True),
+        fitted.predict_new(table(generator, n=6), parts=True),
     ):
         assert found.parts.shape[2] == 7
         summed = found.parts.sum(2) + found.bias
         torch.testing.assert_close(summed, found.logits, **F64)
-    assert reading.predict_context().parts is None
+    assert fitted.predict_context().parts is None
 
 
 @pytest.mark.parametrize("as_graph", [False, True])
@@ -923,17 +944,58 @@ def test_in_pieces_it_is_the_same(generator, monkeypatch, as_graph):
         x, new, read = w, w[:, :6], model.fit_graph
     else:
         read = model.fit
-    reading = read(x, y, labelled, c)
-    whole = reading.predict_context(parts=True), reading.predict_new(new, parts=True)
-    monkeypatch.setattr(
-        fitted_file, "MOST_KERNEL_VALUES", 2 * 7 * len(KERNELS) * 9
-    )  # nine rows of all kernels
-    reading = read(x, y, labelled, c)
-    assert as_graph or reading.context_values is None
-    pieces = reading.predict_context(parts=True), reading.predict_new(new, parts=True)
+    fitted = read(x, y, labelled, c)
+    whole = fitted.predict_context(parts=True), fitted.predict_new(new, parts=True)
+    nine_rows = 2 * 7 * len(KERNELS) * 9
+    monkeypatch.setattr(kernels_file, "MOST_KERNEL_VALUES", nine_rows)
+    fitted = read(x, y, labelled, c)
+    assert as_graph or fitted.centred.context is None
+    pieces = fitted.predict_context(parts=True), fitted.predict_new(new, parts=True)
     for found, expected in zip(pieces, whole, strict=True):
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, **F64_DEEP)
+
+
+SECOND_GRAPHS = [GraphSpec("raw", 6, FORMS), GraphSpec("raw", 6, DIFFUSED)]
+
+
+@pytest.mark.parametrize("second", SECOND_GRAPHS, ids=["all forms", "diffused"])
+def test_a_second_graph_of_a_view_is_one_line(generator, second):
+    """Declared, it has kernels of its own, which every backend computes alike."""
+    declared = (*GRAPHS, second)
+    model, (x, y, labelled, c) = random_model(graphs=declared), context(generator, b=1)
+    assert len(model.kernels) == len(KERNELS) + len(second.forms)
+    assert len({str(kernel) for kernel in model.kernels}) == len(model.kernels)
+    new = table(generator, b=1, n=6)
+    dense, *others = (
+        model.fit(x, y, labelled, c, backend=backend)
+        for backend in (Backend("dense"), Backend("exact"), Backend("sparse", 40))
+    )
+    for fitted in others:
+        for found, expected in (
+            (fitted.predict_context(parts=True), dense.predict_context(parts=True)),
+            (fitted.predict_new(new, parts=True), dense.predict_new(new, parts=True)),
+        ):
+            for part, whole in zip(found, expected, strict=True):
+                torch.testing.assert_close(part, whole, **F64_DEEP)
+    without = model.fit(x, y, labelled, c, GRAPHS).predict_context().logits
+    assert (without - dense.predict_context().logits).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("second", SECOND_GRAPHS, ids=["all forms", "diffused"])
+def test_kernels_of_a_second_graph_are_their_formulas(generator, second):
+    x, labelled = table(generator, n=30), [3, 17, 5, 29]
+    indices = torch.tensor([labelled] * 2)
+    target = one_hot([0, 1, 2, 0])
+    kernels = ContextKernels.of_tables(x, indices, target, 48, (*GRAPHS, second))
+    assert kernels.kernels == kernels_of((*GRAPHS, second))
+    found = kernels.label_kernels(kernels.context_rows()).kernels
+    raw = kernels.views(x)[0]
+    for i in range(2):
+        expected = expected_kernels(raw[i], labelled, 3, neighbours=6)
+        for form in second.forms:
+            kernel = found[i, kernels.kernels.index(Kernel(second, form))]
+            np.testing.assert_allclose(kernel, expected[form], err_msg=form, **F64_DEEP)
 
 
 def test_float32_is_close_to_float64(generator):
@@ -959,7 +1021,7 @@ def test_classes_that_are_level_share_a_hit():
     y = torch.eye(3).double()[None]
     scores = torch.tensor([[1.0, 1.0, 0.0], [2.0, 2.0, 2.0], [0.0, 1.0, 3.0]])
     judged = torch.ones(1, 3, dtype=torch.bool)
-    _, hits = gate._left_out(scores.double()[None, None], y, judged)
+    _, hits = gate._judge(scores.double()[None, None], y, judged)
     expected = (1 / 2 + 1 / 3 + 1) / 3 - 1 / 3
     assert float(hits) == pytest.approx(expected, abs=1e-12)
 
@@ -968,39 +1030,39 @@ def test_devices_agree(generator, device):
     model = random_model()
     x, y, labelled, c = context(generator)
     new = table(generator, n=6)
-    reading = model.fit(x, y, labelled, c)
-    expected = reading.predict_context().logits, reading.predict_new(new).logits
+    fitted = model.fit(x, y, labelled, c)
+    expected = fitted.predict_context().logits, fitted.predict_new(new).logits
     there = (part.to(device) for part in (x, y, labelled))
-    reading = model.to(device).fit(*there, c)
+    fitted = model.to(device).fit(*there, c)
     found = (
-        reading.predict_context().logits.cpu(),
-        reading.predict_new(new.to(device)).logits.cpu(),
+        fitted.predict_context().logits.cpu(),
+        fitted.predict_new(new.to(device)).logits.cpu(),
     )
     torch.testing.assert_close(found, expected, **F64_DEEP)
 
 
 def test_labels_a_class_are_counted_in_the_precision_of_the_context(generator):
     """A quotient of whole numbers is float32, which devices round each in their own way."""
-    features = features_of_tables(*context(generator, m=7, c=3), VIEWS, 48)
+    features = features_of_tables(*context(generator, m=7, c=3), GRAPHS, 48)
     assert features.labels_per_class.tolist() == [7 / 3, 7 / 3]
 
 
 def test_members_give_the_mean_of_their_weights(generator):
     model = random_model(members=3)
-    seen = features_of_tables(*context(generator), VIEWS, 48)
-    each = [model.fit_features(seen, [i]).mixture for i in range(3)]
+    features = features_of_tables(*context(generator), GRAPHS, 48)
+    each = [model.fit_features(features, [i]).mixture for i in range(3)]
     assert (each[0] - each[1]).abs().max() > 1e-4
     mean = torch.stack(each).mean(0)
-    torch.testing.assert_close(model.fit_features(seen).mixture, mean, **F64)
+    torch.testing.assert_close(model.fit_features(features).mixture, mean, **F64)
     torch.testing.assert_close(mean.sum(-1), torch.ones(2).double(), **F64)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_descent_is_on_the_balanced_cross_entropy_of_the_labels(generator, steps):
     """Nesterov's, in the space of functions: autograd's gradient, divided by the kernel."""
-    _, among, target, real = gate_case(generator, e=1)
+    _, among, target, valid = gate_case(generator, e=1)
     kernel = among[:, 0] + torch.eye(8)
-    found = random_model(steps=steps)._descend(kernel, target, real)
+    found = descend(kernel, target, valid, steps)
     k, y = kernel[0], target[0]
     weight = len(y) / 3 / (y @ y.sum(0))  # classes of many labels weigh as those of few
     bound = (k.abs() * weight).sum(1).max() / 2 + 1
@@ -1017,9 +1079,9 @@ def test_descent_is_on_the_balanced_cross_entropy_of_the_labels(generator, steps
 
 
 def test_descent_ends_at_logistic_regression_in_the_kernel(generator):
-    _, among, target, real = gate_case(generator, e=1)
+    _, among, target, valid = gate_case(generator, e=1)
     kernel = among[:, 0] + 0.1 * torch.eye(8)
-    found = kernel @ random_model(steps=400)._descend(kernel, target, real)
+    found = kernel @ descend(kernel, target, valid, 400)
     features = torch.linalg.cholesky(kernel[0]).numpy()
     regression = LogisticRegression(
         class_weight="balanced", fit_intercept=False, tol=1e-10, max_iter=1000
@@ -1046,7 +1108,7 @@ def test_temperature_divides_the_logits(generator):
 def test_bias_takes_from_classes_with_more_than_their_share(generator):
     logits = table(generator, n=30) + torch.tensor([2.0, 0.0, -1.0])
     strength = torch.tensor([0.3, 1.0]).double()[:, None, None]
-    found = model_file._balancing(logits, strength)
+    found = balance_classes(logits, strength)
     for i in range(2):
         bias = np.zeros(3)
         for _ in range(3):
@@ -1059,19 +1121,38 @@ def test_bias_takes_from_classes_with_more_than_their_share(generator):
 
 
 def test_a_row_without_contact_has_no_logits(generator):
-    reading = random_model().fit(*context(generator))
-    columns = reading.kernels.label_kernels(reading.kernels.own())
+    fitted = random_model().fit(*context(generator))
+    columns = fitted.kernels.label_kernels(fitted.kernels.context_rows())
     nowhere = columns._replace(contact=torch.zeros_like(columns.contact))
-    assert reading.predict_kernels(nowhere).logits.abs().max() == 0
+    assert fitted.predict_kernels(nowhere).logits.abs().max() == 0
 
 
 @pytest.mark.parametrize(("n", "d", "c"), [(2, 1, 2), (3, 50, 2), (30, 1, 20), (60, 2, 2)])
 def test_any_shape_is_finite(generator, n, d, c):
     model = random_model()
-    reading = model.fit(*context(generator, n=n, d=d, c=c, m=c))
+    fitted = model.fit(*context(generator, n=n, d=d, c=c, m=c))
     for found in (
-        reading.predict_context(),
-        reading.predict_new(table(generator, n=3, d=d)),
+        fitted.predict_context(),
+        fitted.predict_new(table(generator, n=3, d=d)),
     ):
         assert found.logits.isfinite().all()
         assert ((found.reach >= 0) & (found.reach <= 1)).all()
+
+
+# Documents
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_the_page_on_the_walk_names_every_file_that_a_fit_passes():
+    script = runpy.run_path(str(DOCS.parent / "scripts" / "draw_walk.py"))
+    files = script["trace"]().files
+    assert next(iter(files)) == "classifier/estimator.py"
+    steps = [f"classifier/{name}.py" for name in ("views", "graphs", "eigenmap", "gate")]
+    order = [file for file in files if file in steps]
+    assert order == steps
+    page = (DOCS / "architecture.md").read_text()
+    missing = [
+        file for file in files if "_util" not in file and Path(file).name not in page
+    ]
+    assert set(missing) <= {"tables/cells.py", "tables/order.py"}  # no step of their own

@@ -12,6 +12,7 @@ import re
 import runpy
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,10 @@ from sklearn.datasets import load_iris
 
 import icssl
 from helpers import skip_without_reader
-from icssl import ICSSLTransformer, ModelConfig
+from icssl import ICSSLClassifier, ICSSLTransformer, ModelConfig
+from icssl.classifier import graph_sparse, plan
+from icssl.classifier.graphs import BANDWIDTH_NEIGHBOURS, SPARSE_NEIGHBOURS
+from icssl.classifier.weights import released_model
 from icssl.episodes.data_config import DataConfig
 from icssl.model.build import save_model
 from icssl.training.config import PRESETS, TrainConfig
@@ -54,7 +58,9 @@ def conf():
 
 
 def python_blocks(path):
-    return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+    """Return the blocks of Python, also those that are part of a list."""
+    blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+    return [textwrap.dedent(block.rstrip(" ")) for block in blocks]
 
 
 def run_blocks(path):
@@ -172,6 +178,45 @@ def test_a_new_baseline_is_sane():
     assert names["rows"][0].metrics["accuracy"].mean > 0.6
 
 
+WHERE_LIMITS_ARE = {
+    "classifier.md": (DOCS / "classifier.md").read_text(),
+    "scale.md": (DOCS / "scale.md").read_text(),
+    "howto/large.md": (DOCS / "howto" / "large.md").read_text(),
+}
+
+
+@pytest.mark.parametrize("page", WHERE_LIMITS_ARE)
+def test_pages_name_the_sizes_that_the_classifier_goes_by(page):
+    text = WHERE_LIMITS_ARE[page]
+    sizes = [plan.DENSE_ROWS, plan._DENSE_ROWS_GPU, plan._MOST_ROWS, plan._MOST_CELLS]
+    for size in [*sizes, plan._WIDE_ROWS, plan._GPU_ROWS]:
+        assert f"{size:,}" in text, size
+    assert f"{plan._MOST_CELLS // plan._MOST_ROWS} columns" in text
+
+
+def test_pages_name_the_neighbours_graphs_and_kernels_of_the_classifier():
+    assert f"at least {BANDWIDTH_NEIGHBOURS}" in ICSSLClassifier.__doc__
+    assert SPARSE_NEIGHBOURS >= BANDWIDTH_NEIGHBOURS
+    scale, card = WHERE_LIMITS_ARE["scale.md"], (DOCS / "model-card.md").read_text()
+    assert f"`n_neighbors` ({SPARSE_NEIGHBOURS})" in scale
+    few, many = graph_sparse.BRUTE_FORCE_ROWS, graph_sparse.MOST_BRUTE_FORCE_ROWS
+    assert few < many
+    assert f"Up to {few:,} rows, neighbours are found exactly" in scale
+    assert f"all rows are compared up to {many:,}" in scale
+    model = released_model()
+    assert f"{len(model.kernels)} kernels" in card
+    sizes = {sum(p.numel() for p in gate.parameters()) for gate in model.gates}
+    assert sizes == {4_744}
+    assert "three gates of 4,744 parameters each" in card
+    assert len(model.gates) == 3
+    assert {len(graph.forms) for graph in model.graphs} == {10, 11}  # one has a form more
+    assert len(model.graphs) == 5
+    text = WHERE_LIMITS_ARE["classifier.md"]
+    assert "Each view has ten kernels" in text
+    assert "One more kernel" in text
+    assert "all five views" in text
+
+
 def test_the_readme_has_the_numbers_of_the_benchmark():
     """Accuracy, rank and calibration error of each line stand in one line of the report."""
     report = (ROOT / "results" / "real" / "report.md").read_text()
@@ -284,6 +329,26 @@ def test_parity_is_measured_at_toy_size(tmp_path):
     line = json.loads((tmp_path / "results" / "benchmark-parity.json").read_text())
     assert {row["set"] for row in line["rows"]} == {"iris"}
     assert "16" in (tmp_path / "results" / "benchmark-parity.md").read_text()
+
+
+def test_seconds_are_added_up_by_test_file(tmp_path):
+    script = runpy.run_path(str(ROOT / "scripts" / "test_seconds.py"))
+    report = tmp_path / "report.xml"
+    report.write_text(
+        """<testsuites><testsuite>
+        <testcase classname="tests.test_head" name="a" time="1.5" />
+        <testcase classname="tests.test_head.TestB" name="b" time="2.0" />
+        <testcase classname="tests.test_head" name="c" time="0.0"><skipped /></testcase>
+        <testcase classname="src.icssl.model.head" name="icssl.model.head" time="0.25" />
+        </testsuite></testsuites>"""
+    )
+    files = script["seconds_by_file"](report)
+    assert files == {"tests/test_head.py": (2, 3.5), "doctests of src/icssl": (1, 0.25)}
+    table = script["table_of"](files)
+    assert table.splitlines()[2] == "| `tests/test_head.py` | 2 | 4 |"
+    page = script["replace_table"]((ROOT / "CONTRIBUTING.md").read_text(), table)
+    assert script["replace_table"](page, table) == page
+    assert table in page
 
 
 def test_gallery_is_drawn(tmp_path):

@@ -32,8 +32,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from helpers import F64_DEEP, few_labels
 from icssl import ICSSLClassifier
 from icssl._util.files import write_tensors
-from icssl.classifier import estimator
-from icssl.classifier import plan as choice
+from icssl.classifier import estimator, plan
 from icssl.classifier import weights as released
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.plan import MODELS
@@ -659,7 +658,7 @@ def test_views_of_the_models(rng, monkeypatch):
     assert one.model_name_ == ONE
     np.testing.assert_array_equal(auto.predict_proba(X), four.predict_proba(X))
     assert np.abs(one.predict_proba(X) - four.predict_proba(X)).max() > 1e-6
-    monkeypatch.setattr(choice, "_MOST_ROWS", 49)
+    monkeypatch.setattr(plan, "_MOST_ROWS", 49)
     assert fitted(X, y).model_name_ == ONE
 
 

@@ -267,7 +267,7 @@ def test_the_slider_walks_through_the_layers(page):
     for _ in range(8):
         thumb.send_keys(Keys.ARROW_RIGHT)
     page.says("#inside-title", "Eigenmap: layer 1 of 16")
-    page.says("#inside-note", "Largest angle to true eigenvectors")
+    page.says("#inside-note", "The largest angle is")
     thumb.send_keys(Keys.END)
     page.says("#inside-title", "Descent: step 4 of 4")
     page.says("#inside-note", "Logits of point 20")

@@ -7,8 +7,8 @@ from icssl.classifier.graph_exact import exact_distances, exact_graph
 from icssl.classifier.graphs import (
     DenseGraph,
     NeighbourDistances,
+    graph_weights,
     neighbour_distances,
-    weights,
 )
 
 pytestmark = pytest.mark.gpu
@@ -20,9 +20,9 @@ def rows(generator):
     return (torch.randn(2, 3000, 20, generator=generator) / 20**0.5).cuda()
 
 
-def of_doubles(rows, scale):
+def of_doubles(rows, distances):
     return DenseGraph(
-        rows.double(), NeighbourDistances(scale.near.double(), scale.far.double())
+        rows.double(), NeighbourDistances(distances.near.double(), distances.far.double())
     )
 
 
@@ -33,8 +33,8 @@ def test_a_pass_is_that_of_float64(generator, d, k):
 
     rows = (torch.randn(2, 1500, d, generator=generator) / d**0.5).cuda()
     x = torch.randn(2, 1500, k, generator=generator).cuda()
-    scale = neighbour_distances(rows, rows, skip_self=True)
-    found, expected = exact_graph(rows, scale), of_doubles(rows, scale)
+    distances = neighbour_distances(rows, rows, skip_self=True)
+    found, expected = exact_graph(rows, distances), of_doubles(rows, distances)
     assert isinstance(found, TritonGraph)
     torch.testing.assert_close(
         found.degrees.double(), expected.degrees, rtol=RELATIVE, atol=1e-6
@@ -44,10 +44,10 @@ def test_a_pass_is_that_of_float64(generator, d, k):
 
 
 def test_no_row_reads_itself(rows):
-    scale = neighbour_distances(rows, rows, skip_self=True)
+    distances = neighbour_distances(rows, rows, skip_self=True)
     one = torch.zeros(2, 3000, 1, device="cuda")
     one[:, 1234] = 1.0
-    found = exact_graph(rows, scale).times(one)
+    found = exact_graph(rows, distances).times(one)
     assert (found[:, 1234] == 0).all()
     assert (found[:, :1234].sum(1) > 0).all()
 
@@ -70,21 +70,21 @@ def test_sums_in_pieces_are_the_same(rows, generator, monkeypatch):
     from icssl.classifier import graph_triton
 
     x = torch.randn(2, 3000, 56, generator=generator).cuda()
-    scale = neighbour_distances(rows, rows, skip_self=True)
-    whole = exact_graph(rows, scale).times(x)
+    distances = neighbour_distances(rows, rows, skip_self=True)
+    whole = exact_graph(rows, distances).times(x)
     monkeypatch.setattr(graph_triton, "_ADDED", 256)
-    pieces = exact_graph(rows, scale).times(x)
+    pieces = exact_graph(rows, distances).times(x)
     off = (pieces - whole).abs().max()
     assert 0 < off < 1e-5 * whole.abs().max()
 
 
 def test_sums_over_many_rows_keep_their_digits(generator):
     rows = (torch.randn(1, 100_000, 20, generator=generator) / 20**0.5).cuda()
-    scale = exact_distances(rows)
+    distances = exact_distances(rows)
     some = torch.arange(0, 100_000, 1000)
-    own = scale.at(some[None].cuda())
-    double = [NeighbourDistances(s.near.double(), s.far.double()) for s in (own, scale)]
-    w = weights(rows[:, some].double(), double[0], rows.double(), double[1])
+    own = distances.at(some[None].cuda())
+    double = [NeighbourDistances(s.near.double(), s.far.double()) for s in (own, distances)]
+    w = graph_weights(rows[:, some].double(), double[0], rows.double(), double[1])
     w[:, torch.arange(len(some)), some] = 0
-    degrees = exact_graph(rows, scale).degrees[:, some].double()
+    degrees = exact_graph(rows, distances).degrees[:, some].double()
     torch.testing.assert_close(degrees, w.sum(-1), rtol=2e-5, atol=0)

@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 import sys
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -11,9 +12,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from icssl.app.cli import app
+from helpers import run_command
 from icssl.app.explore import uploads
 from icssl.tables.npz import write_arrays
 from icssl.tables.pieces import pieces_of
@@ -24,9 +24,7 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
 
 
-def run(*arguments):
-    wide = {"COLUMNS": "400", "TERMINAL_WIDTH": "400"}
-    return CliRunner().invoke(app, ["classify", *map(str, arguments)], env=wide)
+run = partial(run_command, "classify", wide=True)
 
 
 def said_by(result):

@@ -10,13 +10,12 @@ import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from typer.testing import CliRunner
 
-from helpers import F64
+from helpers import F64, run_command, text_of
 from icssl import ICSSLClassifier
-from icssl.app.cli import app
-from icssl.classifier.kernels import DIFFUSED, KERNELS
-from icssl.classifier.model import ContextConfig, ContextModel, features_of_tables
+from icssl.classifier.context_features import features_of_tables
+from icssl.classifier.kernels import DIFFUSED, GRAPHS, KERNELS, Kernel
+from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.pretraining import train as pretrain_file
 from icssl.classifier.pretraining.synthetic_tables import TaskSpec, scale_like_encoder
 from icssl.classifier.pretraining.train import (
@@ -27,7 +26,6 @@ from icssl.classifier.pretraining.train import (
     loss_of,
     pretrain,
 )
-from icssl.classifier.views import VIEWS
 from icssl.classifier.weights import RELEASED, load_context_model
 from icssl.tables.columns import ColumnEncoder
 
@@ -208,12 +206,12 @@ def test_tasks_have_columns_as_the_encoder_makes_them():
 
 def test_every_way_to_see_a_context_has_its_turn():
     task = draw_task(TOY, "pretrain", 0, "cpu")
-    names = [features_of_task(task, TOY, step).kernels.names for step in range(25)]
+    names = [features_of_task(task, TOY, step).kernels.kernels for step in range(25)]
     counts = {names_of: names.count(names_of) for names_of in set(names)}
     assert len(counts) == 3
     assert max(counts, key=counts.get) == KERNELS
     shortest = min(counts, key=len)
-    assert shortest == tuple(f"{VIEWS[0]}.{form}" for form in DIFFUSED)  # a graph alone
+    assert shortest == tuple(Kernel(GRAPHS[0], form) for form in DIFFUSED)  # a graph alone
 
 
 # Loss and temperature
@@ -226,7 +224,7 @@ def toy_model(members=2, seed=0):
 
 def test_a_member_learns_by_itself():
     task = draw_task(TOY, "pretrain", 0, "cpu")
-    seen = features_of_tables(task.x, task.y, task.labelled, task.n_classes, VIEWS, 4)
+    seen = features_of_tables(task.x, task.y, task.labelled, task.n_classes, GRAPHS, 4)
     both, single = toy_model(2), [toy_model(1), toy_model(1)]
     for i, model in enumerate(single):
         model.gates[0].load_state_dict(both.gates[i].state_dict())
@@ -244,7 +242,7 @@ def test_a_member_learns_by_itself():
 
 def test_loss_is_on_unlabelled_and_on_new_rows():
     task = draw_task(TOY, "pretrain", 0, "cpu")
-    seen = features_of_tables(task.x, task.y, task.labelled, task.n_classes, VIEWS, 4)
+    seen = features_of_tables(task.x, task.y, task.labelled, task.n_classes, GRAPHS, 4)
     model = toy_model(1)
     reading = model.fit_features(seen)
     own, new = reading.predict_context().logits, reading.predict_new(task.new_x).logits
@@ -299,8 +297,7 @@ def test_calibration_forgets_the_one_before():
 # The command
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["pretrain", *arguments])
+run = partial(run_command, "pretrain")
 
 
 @pytest.fixture
@@ -349,4 +346,4 @@ def test_what_the_command_refuses(tmp_path, small_recipe):
     assert run(*options, "-o", str(tmp_path / "a")).exit_code == 0
     result = run(*options, "-o", str(tmp_path / "a"), "--seed", "1")
     assert result.exit_code == 2
-    assert "another run" in " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+    assert "another run" in text_of(result)

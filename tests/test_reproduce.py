@@ -288,4 +288,4 @@ def test_cli_reports_from_rows(full_store, tmp_path, quick, monkeypatch):
     assert result.exit_code == 0, result.output
     for page in (folder / "report.html", folder / "claims.md", tmp_path / "claims.md"):
         assert page.name in result.output
-        assert page.stat().st_size > 1000
+        assert f"Of {len(CLAIMS)} claims" in page.read_text()

@@ -1,6 +1,7 @@
 """Names of classes, columns and files are text, wherever they are shown."""
 
 import re
+from functools import partial
 from io import StringIO
 
 import numpy as np
@@ -8,10 +9,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from rich.table import Table
-from typer.testing import CliRunner
 
+from helpers import run_command
 from icssl._util.errors import printable
-from icssl.app.cli import app
 from icssl.app.cli.common import Console
 from icssl.app.labelling import label_rows
 from icssl.app.labelling_report import _draw_embedding, report_html
@@ -34,9 +34,7 @@ HOSTILE = [
 ]
 
 
-def run(*arguments):
-    wide = {"COLUMNS": "400", "TERMINAL_WIDTH": "400"}
-    return CliRunner().invoke(app, ["classify", *map(str, arguments)], env=wide)
+run = partial(run_command, "classify", wide=True)
 
 
 def files_in(folder):
@@ -120,7 +118,9 @@ def test_label_curves_name_methods_and_sources_as_they_are(tmp_path):
         for labels in (1, 2)
     ]
     draw_label_curves(rows, "accuracy", tmp_path / "curves.svg")
-    assert (tmp_path / "curves.svg").stat().st_size > 1000
+    shown = (tmp_path / "curves.svg").read_text()
+    for name in ("_a", r"$\b", r"$\undefinedmacro$"):
+        assert f"<!-- {name} -->" in shown  # matplotlib says what a text draws
 
 
 def test_a_console_shows_what_it_is_given_in_lines_and_tables():

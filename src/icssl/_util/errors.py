@@ -19,14 +19,14 @@ _MOST_LISTED = 50  # names in one message
 _LONGEST_GUESS = 200  # characters: the time to compare two texts grows with their product
 
 
-def check_choice(name: str, given: object, allowed: Iterable[str], also: str = "") -> None:
-    """Raise ``ValueError`` unless ``given`` is one of ``allowed``.
+def check_choice(name: str, value: object, allowed: Iterable[str], also: str = "") -> None:
+    """Raise ``ValueError`` unless ``value`` is one of ``allowed``.
 
     Parameters
     ----------
     name : str
         Name of what is chosen, for the message.
-    given : object
+    value : object
         The value to check.
     allowed : iterable of str
         Accepted values.
@@ -40,11 +40,11 @@ def check_choice(name: str, given: object, allowed: Iterable[str], also: str = "
     ValueError: unknown kernel 'rfb': choose one of 'linear', 'rbf'. Did you mean 'rbf'?
     """
     choices = sorted(allowed)
-    if given in choices:
+    if value in choices:
         return
     listed = list_names(choices) + (f", or {also}" if also else "")
     raise ValueError(
-        f"unknown {name} {given!r}: choose one of {listed}.{did_you_mean(given, choices)}"
+        f"unknown {name} {value!r}: choose one of {listed}.{did_you_mean(value, choices)}"
     )
 
 
@@ -61,15 +61,15 @@ def list_names(names: Sequence[object]) -> str:
     return f"{listed} and {more:,} more" if more > 0 else listed
 
 
-def did_you_mean(given: object, allowed: Sequence[str]) -> str:
-    """Return the end of a message: the allowed name nearest to ``given``, if any is.
+def did_you_mean(value: object, allowed: Sequence[str]) -> str:
+    """Return the end of a message: the allowed name nearest to ``value``, if any is.
 
     Examples
     --------
     >>> did_you_mean("sphre", ["sphere", "torus"])
     " Did you mean 'sphere'?"
     """
-    text = str(given)
+    text = str(value)
     if len(text) > _LONGEST_GUESS:
         return ""
     near = get_close_matches(text, allowed, n=1)
@@ -81,25 +81,25 @@ def reason_of(error: Exception) -> str:
     return str(error).rstrip(". \n")
 
 
-def check_at_least(name: str, given: float, least: float) -> None:
-    """Raise ``ValueError`` unless ``given >= least``."""
-    if not given >= least:
-        raise ValueError(f"{name} must be at least {least}, got {given!r}.")
+def check_at_least(name: str, value: float, least: float) -> None:
+    """Raise ``ValueError`` unless ``value >= least``."""
+    if not value >= least:
+        raise ValueError(f"{name} must be at least {least}, got {value!r}.")
 
 
-def check_whole(name: str, given: object, least: int, most: int) -> None:
-    """Raise ``ValueError`` unless ``given`` is a whole number in these bounds."""
-    is_whole = isinstance(given, int) and not isinstance(given, bool)
-    if not (is_whole and least <= cast("int", given) <= most):
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    """Raise ``ValueError`` unless ``value`` is a whole number in these bounds."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (is_whole and least <= cast("int", value) <= most):
         raise ValueError(
-            f"{name} must be a whole number from {least} to {most}, got {given!r}."
+            f"{name} must be a whole number from {least} to {most}, got {value!r}."
         )
 
 
-def check_positive(name: str, given: float) -> None:
-    """Raise ``ValueError`` unless ``given`` is a positive, finite number."""
-    if not 0 < given < float("inf"):
-        raise ValueError(f"{name} must be a positive, finite number, got {given!r}.")
+def check_positive(name: str, value: float) -> None:
+    """Raise ``ValueError`` unless ``value`` is a positive, finite number."""
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be a positive, finite number, got {value!r}.")
 
 
 def check_device(device: str) -> None:

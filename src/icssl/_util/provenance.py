@@ -1,4 +1,4 @@
-"""Where numbers come from: the commit of the code, hardware and versions."""
+"""The origin of numbers: the commit of the code, hardware and versions."""
 
 import os
 import platform
@@ -32,8 +32,8 @@ def commit() -> str:
     """
     if "ICSSL_COMMIT" in os.environ:
         return os.environ["ICSSL_COMMIT"]
-    here = str(Path(__file__).parent)
-    command = ["git", "-C", here, "describe", "--always", "--dirty", "--exclude=*"]
+    folder = str(Path(__file__).parent)
+    command = ["git", "-C", folder, "describe", "--always", "--dirty", "--exclude=*"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

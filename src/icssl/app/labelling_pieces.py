@@ -117,7 +117,7 @@ def _as_in_context(frame: Any, context: Any, piece: Piece) -> Any:
             except ValueError as error:
                 raise ValueError(
                     f"{piece.path}: all cells of {name!r} in the context are dates, and "
-                    f"one in rows {piece.start:,} to {piece.stop:,} is none: {error}"
+                    f"one in rows {piece.start:,} to {piece.stop:,} is no date: {error}"
                 ) from error
             changed[name] = times.dt.tz_localize(None)
     return used.assign(**changed)
@@ -305,7 +305,7 @@ def _label_piece(
 
 
 def _note_beginning(piece: Piece, folder: Path) -> None:
-    """Give up a piece whose workers always die; Ray Data would try it for ever."""
+    """Give up a piece whose workers always die; Ray Data would try it forever."""
     _check_there(folder)
     note = folder / f".{piece.part}.begun"
     with note.open("a") as file:

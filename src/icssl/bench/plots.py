@@ -29,7 +29,7 @@ LEGEND_NAME = 30  # characters of a name in a legend; more would leave no room t
 PICTURES = (".png", ".svg", ".pdf", ".jpg")
 
 
-def colours_of(y: ndarray) -> ndarray:
+def _colours_of(y: ndarray) -> ndarray:
     """Return one colour per point, that of its class; grey for class -1 (not known)."""
     palette = np.array([*COLOURS, "#999999"])
     return palette[np.where(y < 0, len(COLOURS), y % len(COLOURS))]
@@ -37,7 +37,7 @@ def colours_of(y: ndarray) -> ndarray:
 
 def scatter_points(axes: Any, points: ndarray, y: ndarray, labelled: ndarray) -> None:
     """Draw points in 2-D or 3-D in the colour of their class, labelled ones as stars."""
-    colours = colours_of(y)
+    colours = _colours_of(y)
     in_space = {"depthshade": False} if points.shape[1] == 3 else {}
     star = {"s": 130, "marker": "*", "edgecolors": "black"}
     axes.scatter(*points[~labelled].T, c=colours[~labelled], s=14, **in_space)
@@ -48,7 +48,7 @@ def scatter_points(axes: Any, points: ndarray, y: ndarray, labelled: ndarray) ->
         axes.set_zticks([])
 
 
-def show_literally(text: Any, value: object) -> None:
+def _show_literally(text: Any, value: object) -> None:
     """Set a text of matplotlib to a name in which a dollar sign starts no formula."""
     text.set_parse_math(False)
     text.set_text(printable(value))
@@ -61,7 +61,7 @@ def add_legend(figure: Figure, drawn: Mapping[Any, Any], **options: Any) -> None
     """
     legend = figure.legend([*drawn.values()], ["name"] * len(drawn), fontsize=8, **options)
     for text, name in zip(legend.get_texts(), drawn, strict=True):
-        show_literally(text, printable(name, LEGEND_NAME))
+        _show_literally(text, printable(name, LEGEND_NAME))
 
 
 def draw_episode(episode: Episode, title: str, path: Path) -> None:
@@ -84,7 +84,7 @@ def draw_episode(episode: Episode, title: str, path: Path) -> None:
         scatter_points(axes, x, y, labelled)
         if x.shape[1] == 3:
             axes.set_aspect("equal")
-    show_literally(figure.suptitle("", fontsize=11), title)
+    _show_literally(figure.suptitle("", fontsize=11), title)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=110)
 
@@ -102,7 +102,7 @@ def image_grid(x: ndarray, y: ndarray, labelled: ndarray) -> Figure:
     """
     rows = -(-len(x) // 10)
     figure = Figure(figsize=(8, 0.8 * rows + 0.5), layout="constrained")
-    colours, top = colours_of(y), max(x.max(), 1e-12)
+    colours, top = _colours_of(y), max(x.max(), 1e-12)
     for i, axes in enumerate(figure.subplots(rows, 10).flat):
         axes.set_xticks([])
         axes.set_yticks([])
@@ -147,7 +147,7 @@ def draw_label_curves(rows: Sequence[Mapping[str, Any]], metric: str, path: Path
     axes.set_xticks(sorted({row["labels"] for row in rows}))
     axes.set_xlabel("labelled points per episode")
     axes.set_ylabel(metric.replace("_", " "))
-    show_literally(axes.set_title("", fontsize=11), rows[0]["source"])
+    _show_literally(axes.set_title("", fontsize=11), rows[0]["source"])
     axes.grid(alpha=0.3)
     # Below the axes, so that it covers no curve.
     add_legend(figure, drawn, loc="outside lower center", ncols=3)

@@ -1,1 +1,1 @@
-"""Any table in context: views of its columns, graphs of its rows, kernels, and a gate."""
+"""The classifier for tables; ``model.py`` is the map of its files."""

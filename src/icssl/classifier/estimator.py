@@ -1,4 +1,4 @@
-"""``ICSSLClassifier``: label a table from few labels, with weights inside the package."""
+"""``ICSSLClassifier``: few labels and a table in, classes and probabilities out."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -26,34 +26,29 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
-from icssl._util.errors import check_at_least, check_choice
+from icssl._util.errors import check_choice
 from icssl.classifier.fitted import (
     Explanation,
     FittedContext,
     Prediction,
     concatenate_predictions,
-    worth_labelling,
+    rows_worth_labelling,
 )
-from icssl.classifier.graph_sparse import SPARSE_NEIGHBOURS, SparseGraph
-from icssl.classifier.graphs import BANDWIDTH_NEIGHBOURS, blocks
+from icssl.classifier.graph_sparse import SparseGraph
+from icssl.classifier.graphs import SPARSE_NEIGHBOURS, Backend, blocks
 from icssl.classifier.plan import (
-    BACKENDS,
     MODELS,
-    Backend,
     Size,
     check_explanation,
-    check_model,
+    check_options,
     choose_backend,
-    choose_for_graph,
     comparable_weights,
     device_for,
     dtype_for,
     is_file,
+    plan_graph,
     prior_for,
-    symmetric_weights,
     views_for,
-    weight_exponent,
-    without_diagonal,
 )
 from icssl.classifier.weights import load_context_model, released_model
 from icssl.tables.cells import plain_table
@@ -62,7 +57,8 @@ from icssl.tables.order import Order
 from icssl.tables.targets import read_targets, warn_of_conflicts
 
 METRICS = ("columns", "precomputed")
-_COMPONENTS = 8  # of the embedding
+_COMPONENTS = 8  # columns of the embedding
+_EMBEDDING_TIME = 2.0  # steps of diffusion after which rows are embedded
 
 
 class ICSSLClassifier(
@@ -77,15 +73,14 @@ class ICSSLClassifier(
     much as those with one for how the table is represented: several views of its columns,
     a graph of its rows in each, and the graph's eigenmap. A gate that was trained on
     synthetic tables weighs the kernels these give, and the head descends on the labels in
-    their mixture. Nothing is drawn: equal data give equal results.
+    their mixture. Nothing is random: equal data give equal results.
 
     Parameters
     ----------
     model : str, default "auto"
-        "all views", the strongest; "one view", a fifth of the work; "auto", the first for
-        tables that are not too large: on a CPU up to 200,000 rows, of more than 41 columns
-        up to 8,388,608 cells and at least 2,000 rows, with a "dense" or "exact" backend up
-        to 4,096 rows; on a GPU up to 50,000 rows. Or a file of weights that
+        "all views" is the strongest, "one view" a fifth of the work. "auto" is the first
+        for tables that are not too large: docs/scale.md has the rule, which depends on
+        rows, columns, backend and device. It can also be a file of weights that
         ``icssl pretrain`` made, with views as for "auto".
     class_prior : array of shape (n_classes,), "uniform" or None
         How frequent the classes are, in the order of ``classes_``. By default as they are
@@ -94,13 +89,13 @@ class ICSSLClassifier(
         Whether ``X`` is a table, or an affinity or neighbour graph: weights between rows,
         dense or sparse, and for ``predict`` those of new rows to the rows of ``fit``.
     backend : {"auto", "dense", "exact", "sparse"}
-        How the graph of the rows is held: all weights of it; none, though all take part;
-        those of each row to its nearest neighbours. By default what suits the number of
+        How the graph of the rows is held: all of its weights; none, though all take part;
+        or those of each row to its nearest neighbours. By default what suits the number of
         rows and the device and fits the memory. A table that does not fit is refused.
     n_neighbors : int, default 32
-        That a row keeps weights to with the sparse backend, at least 12.
+        Neighbours each row keeps in the sparse graph; at least 12.
     device : str, default "auto"
-        "cpu" or "cuda"; "auto" is a GPU from 2,000 rows on, where there is one.
+        "cpu" or "cuda"; "auto" is a GPU, where there is one and the table is not small.
     verbose : bool, default False
         Whether a bar shows how many of many new rows are predicted.
 
@@ -110,20 +105,20 @@ class ICSSLClassifier(
     transduction_ : ndarray of shape (n_rows,)
         The label of every row: the given one, else the likeliest.
     label_distributions_ : ndarray of shape (n_rows, n_classes)
-        Probabilities; of a row with a label, one for it.
+        Probabilities of the classes; one for the given label of a row that has one.
     embedding_ : ndarray of shape (n_rows, n_components)
-        Eigenmap of the rows' graph: rows near each other belong together.
+        Eigenmap of the rows' graph, in which rows near each other belong together.
     reach_ : ndarray of shape (n_rows,)
         From 0 to 1: how likely 16 steps of a walk on the rows' graph lead from a row to
         the likeliest labelled one, where 1 is as likely as from anywhere, or more. A row
-        far from all others has 0 and the class prior; one at the far
-        end of a long cluster can have little, and its cluster still tells its class; one
-        that is torn between classes has a high reach.
+        far from all others has reach 0 and the class prior. A row at the far end of a long
+        cluster can have a low reach, and its cluster still tells its class. A row between
+        two classes has a high reach.
     class_prior_ : ndarray of shape (n_classes,)
     model_name_, backend_ : str
-        What was used.
+        The views and the backend that were used.
     n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+        Number and names of the columns, as everywhere in scikit-learn.
 
     Examples
     --------
@@ -166,7 +161,7 @@ class ICSSLClassifier(
         return tags
 
     def fit(self, X: Any, y: Any) -> "ICSSLClassifier":
-        """Read a table and the labels of some rows.
+        """Fit a table and the labels of some rows.
 
         Parameters
         ----------
@@ -177,10 +172,8 @@ class ICSSLClassifier(
             Whole numbers, texts or booleans; -1, None, NaN, ``pd.NA`` or masked for no
             label. Whole numbers have at most 64 bits.
         """
-        check_model(self.model)
         check_choice("metric", self.metric, METRICS)
-        check_choice("backend", self.backend, ["auto", *BACKENDS])
-        check_at_least("n_neighbors", index(self.n_neighbors), BANDWIDTH_NEIGHBOURS)
+        check_options(self.model, self.backend, self.n_neighbors)
         self._refuse_what_cannot_fit(X)
         rows = self._read_rows(X, reset=True)
         if hasattr(y, "__len__") and getattr(y, "shape", True):
@@ -194,64 +187,68 @@ class ICSSLClassifier(
         self.class_prior_ = prior_for(self.class_prior, codes, len(self.classes_))
         if self.metric == "columns":
             warn_of_conflicts(rows, codes)
-        self._fitted = self._read_context(rows, codes)
-        known = codes >= 0
-        self._labelled_rows = np.flatnonzero(known)
-        own = self._own()
-        self.label_distributions_ = self._probabilities(own)
-        self.label_distributions_[known] = np.eye(len(self.classes_))[codes[known]]
+        self._fitted = self._fit_context(rows, codes)
+        is_labelled = codes >= 0
+        self._labelled_rows = np.flatnonzero(is_labelled)
+        prediction = self._predict_context()
+        self.label_distributions_ = self._probabilities(prediction)
+        certain = np.eye(len(self.classes_))
+        self.label_distributions_[is_labelled] = certain[codes[is_labelled]]
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
-        self.reach_ = _reach(own)
-        functions = self._fitted.kernels.view_graphs[0].own.functions
-        self.embedding_ = self._embedded(functions[:, self._order.back])
+        self.reach_ = _reach(prediction)
+        functions = self._fitted.kernels.context_rows()[0].functions
+        self.embedding_ = self._embed(functions[:, self._order.back])
         self._n_features_out = self.embedding_.shape[1]
         return self
 
     def predict(self, X: Any) -> ndarray:
-        """The likeliest class of new rows, each by itself."""
-        best = [self._probabilities(one).argmax(axis=1) for one in self._predictions(X)]
-        return self.classes_[np.concatenate(best)]
+        """Return the likeliest class of new rows, each predicted by itself."""
+        pieces = [self._probabilities(piece).argmax(axis=1) for piece in self._predict(X)]
+        return self.classes_[np.concatenate(pieces)]
 
     def predict_proba(self, X: Any) -> Float[ndarray, "rows classes"]:
-        """Probabilities of the classes for new rows, each by itself."""
-        return np.concatenate([self._probabilities(one) for one in self._predictions(X)])
+        """Return probabilities of the classes for new rows, each predicted by itself."""
+        return np.concatenate([self._probabilities(piece) for piece in self._predict(X)])
 
     def predict_reach(self, X: Any) -> Float[ndarray, " rows"]:
-        """How much labelled evidence reached new rows, as ``reach_`` says of the fitted."""
-        return np.concatenate([_reach(one) for one in self._predictions(X)])
+        """Return how much labelled evidence reaches new rows, as in ``reach_``."""
+        return np.concatenate([_reach(piece) for piece in self._predict(X)])
 
     def predict_proba_and_reach(
         self, X: Any
     ) -> tuple[Float[ndarray, "rows classes"], Float[ndarray, " rows"]]:
-        """Both at once, in the time of one."""
-        pairs = ((self._probabilities(one), _reach(one)) for one in self._predictions(X))
+        """Return probabilities and reach of new rows, in the time of one of them."""
+        pairs = ((self._probabilities(piece), _reach(piece)) for piece in self._predict(X))
         probabilities, reach = zip(*pairs, strict=True)
         return np.concatenate(probabilities), np.concatenate(reach)
 
     def explain(self, X: Any = None) -> Explanation:
-        """What each labelled row contributes to the logits of rows, exactly.
+        """Return what each labelled row contributes to the logits of rows, exactly.
 
         Parameters
         ----------
         X : table, optional
-            New rows; by default those of ``fit``.
+            New rows; by default the rows of ``fit``.
         """
         check_is_fitted(self)
-        count = len(self.reach_) if X is None else _count(X)
+        rows = self.reach_ if X is None else X
+        count = rows.shape[0] if hasattr(rows, "shape") else len(rows)
         labelled, device = len(self._labelled_rows), self._fitted.coefficients.device
         check_explanation(count, labelled, len(self.classes_), str(device))
-        pieces = [self._own(parts=True)] if X is None else self._predictions(X, parts=True)
-        found = concatenate_predictions(list(pieces))
-        assert found.parts is not None
-        parts = found.parts[0].double().cpu().numpy()
-        base = found.bias[0].double().cpu().numpy() + np.log(self.class_prior_)
+        if X is None:
+            prediction = self._predict_context(parts=True)
+        else:
+            prediction = concatenate_predictions(list(self._predict(X, parts=True)))
+        assert prediction.parts is not None
+        parts = prediction.parts[0].double().cpu().numpy()
+        base = prediction.bias[0].double().cpu().numpy() + np.log(self.class_prior_)
         return Explanation(parts, base)
 
     def suggest(self, k: int = 10) -> ndarray:
-        """Rows without a label worth labelling next, the best first.
+        """Return rows without a label that are worth labelling next, the best first.
 
-        Uncertain rows, or such that little evidence reached, far from each other in the
-        embedding.
+        They are uncertain, or little evidence reaches them, and they are far from each
+        other in the embedding.
         """
         check_is_fitted(self)
         unlabelled = np.setdiff1d(np.arange(len(self.reach_)), self._labelled_rows)
@@ -260,19 +257,19 @@ class ICSSLClassifier(
                 f"k must be from 1 to {len(unlabelled)}, the rows without a label, got {k}."
             )
         p, reach = self.label_distributions_[unlabelled], self.reach_[unlabelled]
-        return unlabelled[worth_labelling(p, reach, self.embedding_[unlabelled], k)]
+        return unlabelled[rows_worth_labelling(p, reach, self.embedding_[unlabelled], k)]
 
     def transform(self, X: Any) -> Float[ndarray, "rows components"]:
-        """New rows in the embedding, each by itself: among their neighbours of ``fit``."""
+        """Return new rows in the embedding, each placed by itself."""
         check_is_fitted(self)
         kernels = self._fitted.kernels
         with torch.no_grad():
-            found = [
-                self._embedded(kernels.place(x[:, part])[0].functions)
+            pieces = [
+                self._embed(kernels.place(x[:, part])[0].functions)
                 for x in self._new_rows(X)
-                for part in blocks(x.shape[1], kernels.view_graphs[0].at_once)
+                for part in blocks(x.shape[1], kernels.rows_at_once)
             ]
-        return np.concatenate(found)
+        return np.concatenate(pieces)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")
@@ -293,59 +290,49 @@ class ICSSLClassifier(
         return self._encoder.transform(X)
 
     def _read_weights(self, X: Any, reset: bool) -> Any:
-        """Weights as an array, or as a sparse matrix where the backend is sparse."""
+        """Return weights as an array, or as a sparse matrix where the backend is sparse."""
         w = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=reset)
         check_non_negative(w, "ICSSLClassifier with metric='precomputed'")
         if not reset:
             w = w.toarray() if sparse.issparse(w) else w
             return comparable_weights(w, self._weight_exponent)
-        if w.shape[0] != w.shape[1]:
-            raise ValueError(
-                "With metric='precomputed', X must have a column for every row, got shape "
-                f"{w.shape}."
-            )
-        w = without_diagonal(w)
-        self._weight_exponent: int = weight_exponent(w)
-        w = comparable_weights(w, self._weight_exponent)
-        stored = w.nnz if sparse.issparse(w) else None
-        n = w.shape[0]
-        device = device_for(self.device, n)
-        self.backend_ = choose_for_graph(self.backend, n, stored, device)
-        if self.backend_ == "sparse":
-            return sparse.csr_matrix(w)  # which its graph makes symmetric
-        return symmetric_weights(w)
+        graph = plan_graph(w, self.backend, self.device)
+        self._weight_exponent: int = graph.exponent
+        self.backend_ = graph.backend
+        return graph.weights
 
-    def _read_context(self, rows: Any, codes: ndarray) -> FittedContext:
+    def _fit_context(self, rows: Any, codes: ndarray) -> FittedContext:
         n, d = rows.shape
         device = device_for(self.device, n)
         self._dtype = dtype_for(n, device)
-        own = load_context_model(Path(self.model)) if is_file(self.model) else None
-        model = deepcopy(own or released_model()).to(device, self._dtype)
-        given = self.metric == "precomputed"
-        self._order = (Order.as_given if given else Order.of_cells)(rows, codes)
+        from_file = load_context_model(Path(self.model)) if is_file(self.model) else None
+        model = deepcopy(from_file or released_model()).to(device, self._dtype)
+        is_graph = self.metric == "precomputed"
+        # Rows, columns and classes are fitted in an order of their own, and predictions are
+        # put back: then no rounding depends on the order in which a table comes.
+        self._order = (Order.as_given if is_graph else Order.of_cells)(rows, codes)
         y = torch.as_tensor(self._order.sort_codes(codes), device=device)[None]
-        known, c = y >= 0, len(self.classes_)
+        labelled, c = y >= 0, len(self.classes_)
         with torch.no_grad():
-            if given:
-                read_as = "given graph"
-                reading = model.fit_graph(self._graph(rows, device), y, known, c)
+            if is_graph:
+                views = "given graph"
+                fitted = model.fit_graph(self._graph(rows, device), y, labelled, c)
             else:
-                backend, read_as = self._chosen(n, d, device, int(known.sum()), c)
+                backend, views = self._choose(n, d, device, int(labelled.sum()), c)
                 self.backend_ = backend.name
                 rows = rows[np.ix_(self._order.rows, self._order.columns)]
                 x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
-                reading = model.fit(x, y, known, c, MODELS[read_as], backend)
-        named = is_file(self.model)
-        self.model_name_ = f"{self.model}, {read_as}" if named else read_as
-        return reading
+                fitted = model.fit(x, y, labelled, c, MODELS[views], backend)
+        self.model_name_ = f"{self.model}, {views}" if is_file(self.model) else views
+        return fitted
 
-    def _chosen(
+    def _choose(
         self, n: int, d: int, device: str, labelled: int, classes: int
     ) -> tuple[Backend, str]:
-        """How the graph of a table is held, and the name of its views."""
+        """Return how the graph of a table is held, and the name of its views."""
         views = views_for(self.model, self.backend, n, d, device)
-        each = dtype_for(n, device).itemsize
-        size = Size(n, d, len(MODELS[views]), labelled, classes, each)
+        bytes_each = dtype_for(n, device).itemsize
+        size = Size(n, d, MODELS[views], labelled, classes, bytes_each)
         return choose_backend(self.backend, self.n_neighbors, size, device), views
 
     def _graph(self, w: Any, device: str) -> Tensor | SparseGraph:
@@ -354,15 +341,16 @@ class ICSSLClassifier(
         return torch.as_tensor(w, device=device, dtype=self._dtype)[None]
 
     def _refuse_what_cannot_fit(self, X: Any) -> None:
-        """Before a copy of the table is made; its labels are not known yet."""
+        """Raise an error for a table that is too large, before a copy of it is made."""
         shape: tuple[int, ...] = getattr(X, "shape", ())
         if self.metric != "columns" or sparse.issparse(X) or len(shape) != 2:
             return
         n, d = shape
-        self._chosen(n, d, device_for(self.device, n), labelled=1, classes=2)
+        # Its labels are not known yet: they are counted when the model is fitted.
+        self._choose(n, d, device_for(self.device, n), labelled=1, classes=2)
 
     def _new_rows(self, X: Any) -> Iterator[Float[Tensor, "1 r d"]]:
-        """As the model reads them, some at a time."""
+        """Yield new rows as the model reads them, some at a time."""
         device = self._fitted.coefficients.device
         for part, table in row_chunks(X, show="predicting" if self.verbose else None):
             try:
@@ -375,39 +363,36 @@ class ICSSLClassifier(
                 rows = rows[:, self._order.columns]
             yield torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
 
-    def _predictions(self, X: Any, *, parts: bool = False) -> Iterator[Prediction]:
-        """Of new rows, some at a time."""
+    def _predict(self, X: Any, *, parts: bool = False) -> Iterator[Prediction]:
+        """Yield predictions of new rows, some at a time."""
         check_is_fitted(self)
         for x in self._new_rows(X):
             with torch.no_grad():
-                found = self._fitted.predict_new(x, parts=parts)
-            yield found.reorder(self._order.back_classes, self._labelled_places())
+                prediction = self._fitted.predict_new(x, parts=parts)
+            yield prediction.reorder(self._order.back_classes, self._labelled_places())
 
-    def _own(self, *, parts: bool = False) -> Prediction:
+    def _predict_context(self, *, parts: bool = False) -> Prediction:
+        """Return the prediction of the rows of ``fit``."""
         with torch.no_grad():
-            found = self._fitted.predict_context(parts=parts)
+            prediction = self._fitted.predict_context(parts=parts)
         places, back = self._labelled_places(), self._order.back
-        return found.reorder(self._order.back_classes, places, back)
+        return prediction.reorder(self._order.back_classes, places, back)
 
     def _labelled_places(self) -> ndarray:
-        """Where each labelled row stands among those that were read."""
+        """Return where each labelled row stands among those that were fitted."""
         return np.argsort(np.argsort(self._order.back[self._labelled_rows]))
 
-    def _probabilities(self, found: Prediction) -> ndarray:
-        logits = found.logits[0].double().cpu()
+    def _probabilities(self, prediction: Prediction) -> ndarray:
+        logits = prediction.logits[0].double().cpu()
         logits = logits + torch.as_tensor(self.class_prior_).log()
         return logits.softmax(dim=-1).numpy()
 
-    def _embedded(self, functions: Tensor) -> ndarray:
+    def _embed(self, functions: Tensor) -> ndarray:
+        eigenmap = self._fitted.kernels.parts[0].graph.eigenmap
+        features = eigenmap.diffusion_features(functions, _EMBEDDING_TIME)
         # The first function is constant. Later ones matter less, by how fast they decay.
-        eigenmap = self._fitted.kernels.view_graphs[0].eigenmap
-        features = eigenmap.diffusion_features(functions, 2.0)[0, :, 1 : _COMPONENTS + 1]
-        return features.double().cpu().numpy()
+        return features[0, :, 1 : _COMPONENTS + 1].double().cpu().numpy()
 
 
-def _reach(found: Prediction) -> Float[ndarray, " rows"]:
-    return found.reach[0].double().cpu().numpy()
-
-
-def _count(X: Any) -> int:
-    return X.shape[0] if hasattr(X, "shape") else len(X)
+def _reach(prediction: Prediction) -> Float[ndarray, " rows"]:
+    return prediction.reach[0].double().cpu().numpy()

@@ -4,7 +4,7 @@ Rows are predicted in pieces that fit into memory.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,55 +14,75 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from icssl.classifier.graphs import MOST_KERNEL_VALUES, blocks
-from icssl.classifier.kernels import ContextKernels, LabelKernels, PlacedRows
+from icssl.classifier.context_features import CentredKernels
+from icssl.classifier.graphs import blocks
+from icssl.classifier.kernels import ContextKernels, LabelKernels
+from icssl.classifier.view_graph import PlacedRows
 
 _TINY = 1e-12
 
 
 class Explanation(NamedTuple):
-    """Why rows are what they are: ``parts.sum(axis=1) + base`` are their logits.
+    """Why rows get their classes: ``parts.sum(axis=1) + base`` are their logits.
 
     Parameters
     ----------
     parts : ndarray of shape (rows, labelled rows, classes)
         What each labelled row contributes, in the order of the table.
     base : ndarray of shape (rows, classes)
-        What they have without any: the logarithm of ``class_prior_``, and what keeps
-        classes from having too many rows.
+        Logits without any labelled row: the logarithm of ``class_prior_`` plus the bias
+        that balances the classes.
     """
 
     parts: Float[ndarray, "rows labelled classes"]
     base: Float[ndarray, "rows classes"]
 
 
-def worth_labelling(
+def rows_worth_labelling(
     probabilities: Float[ndarray, "n c"],
     reach: Float[ndarray, " n"],
     points: Float[ndarray, "n k"],
     count: int,
 ) -> list[int]:
-    """Rows in doubt, each new one also by its distance from those before."""
+    """Return rows in doubt, each far from those before it.
+
+    Parameters
+    ----------
+    probabilities : ndarray
+        Probabilities of the classes.
+    reach : ndarray
+        How much labelled evidence reached each row.
+    points : ndarray
+        Where rows are: distances keep the chosen ones apart.
+    count : int
+        How many rows to choose.
+    """
     p = np.sort(probabilities, axis=1)
     doubt = 1 - (p[:, -1] - p[:, -2]) * reach
     chosen = [int(doubt.argmax())]
-    apart = np.linalg.norm(points - points[chosen[0]], axis=1)
+    distance = np.linalg.norm(points - points[chosen[0]], axis=1)
     while len(chosen) < count:
-        value = doubt * apart / max(apart.max(), _TINY)
+        value = doubt * distance / max(distance.max(), _TINY)
         value[chosen] = -1.0
         chosen.append(int(value.argmax()))
-        apart = np.minimum(apart, np.linalg.norm(points - points[chosen[-1]], axis=1))
+        from_last = np.linalg.norm(points - points[chosen[-1]], axis=1)
+        distance = np.minimum(distance, from_last)  # to the nearest of those chosen
     return chosen
 
 
-INTERCEPT = 1.0  # what all rows have in common, as a kernel
-
-
 class Prediction(NamedTuple):
-    """Of rows: logits, how much labelled evidence reached them, and whose it was.
+    """Logits of rows, and where they come from.
 
-    ``parts`` are the contributions of every labelled row to every logit, whose sum over
-    labelled rows, with the ``bias``, is the logit.
+    Parameters
+    ----------
+    logits : Tensor of shape (b, r, c)
+        Logits of every class.
+    bias : Tensor of shape (b, r, c)
+        The part of the logits that balances the classes.
+    reach : Tensor of shape (b, r)
+        How much labelled evidence reached each row.
+    parts : Tensor of shape (b, r, m, c), optional
+        What every labelled row contributes; with the bias, their sum is the logits.
     """
 
     logits: Float[Tensor, "b r c"]
@@ -89,76 +109,70 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class FittedContext:
-    """A context that was read: what predicts its own rows and new ones.
+    """A fitted batch of contexts, which predicts their rows and new rows.
 
     Parameters
     ----------
-    kernels : ContextKernels
-    context_values : LabelKernels, optional
-        Of the context's own rows, where they fit the memory.
-    centre, length : Tensor of shape (b, e, 1, m) and (b, e, 1, 1)
-        What makes kernels comparable.
+    centred : CentredKernels
+        The kernels between any rows and the labelled rows.
     mixture : Tensor of shape (b, e)
         Weight of each kernel.
     coefficients : Tensor of shape (b, m, c)
-        Of the labelled rows, from the descent.
+        Coefficients of the labelled rows, from the descent.
     bias : Tensor of shape (b, 1, c)
-        Of the classes, so that none has too many rows.
+        What is added to each class, so that none has too many rows.
     labels_per_class : Tensor of shape (b,)
-        Labels a class.
+        The mean number of labels per class.
     calibration : Tensor of shape (4,)
-        How the logarithm of the temperature depends on one, on the logarithms of labels a
+        How the logarithm of the temperature depends on one, on the logarithms of labels per
         class and of classes, and on reach.
     """
 
-    kernels: ContextKernels
-    context_values: LabelKernels | None
-    centre: Tensor
-    length: Tensor
+    centred: CentredKernels
     mixture: Tensor
     coefficients: Tensor
     bias: Tensor
     labels_per_class: Tensor
     calibration: Tensor
 
+    @property
+    def kernels(self) -> ContextKernels:
+        """The kernels before they are centred."""
+        return self.centred.kernels
+
     def predict_context(self, *, parts: bool = False) -> Prediction:
-        """Of the context's own rows."""
-        if self.context_values is not None:
-            return self.predict_kernels(self.context_values, parts=parts)
-        return self._predict(self.kernels.own(), parts)
+        """Predict the rows of the contexts."""
+        if self.centred.context is not None:
+            return self.predict_kernels(self.centred.context, parts=parts)
+        return self._predict(self.kernels.context_rows(), parts)
 
     def predict_new(self, x: Float[Tensor, "b r d"], *, parts: bool = False) -> Prediction:
-        """Of new rows, each by itself."""
+        """Predict new rows, each by itself."""
         pieces = [
             self._predict(self.kernels.place(x[:, part]), parts)
-            for part in blocks(x.shape[1], self.kernels.view_graphs[0].at_once)
+            for part in blocks(x.shape[1], self.kernels.rows_at_once)
         ]
         return concatenate_predictions(pieces)
 
     def _predict(self, placed: Sequence[PlacedRows], parts: bool) -> Prediction:
-        pieces = kernel_pieces(self.kernels, placed)
+        pieces = self.kernels.in_pieces(placed)
         return concatenate_predictions(
-            [self.predict_kernels(columns, parts=parts) for columns in pieces]
+            [self.predict_kernels(values, parts=parts) for _, values in pieces]
         )
 
-    def predict_kernels(self, columns: LabelKernels, *, parts: bool = False) -> Prediction:
-        """Of rows whose kernels with the labelled rows are known."""
-        temperature = self._temperature(columns.reach)[..., None]
-        mixed = self.similarity(columns) / temperature
-        each = mixed[..., None] * self.coefficients[:, None] if parts else None
-        # Where nothing is known of a row, it is not for the bias to fit_features.
-        bias = columns.contact[..., None] / temperature * self.bias
-        return Prediction(mixed @ self.coefficients + bias, bias, columns.reach, each)
-
-    def _temperature(self, reach: Tensor) -> Float[Tensor, "b r"]:
+    def predict_kernels(self, values: LabelKernels, *, parts: bool = False) -> Prediction:
+        """Predict rows whose kernel values with the labelled rows are known."""
         c = self.coefficients.shape[-1]
-        return log_temperature(self.calibration, self.labels_per_class, c, reach).exp()
-
-    def similarity(self, columns: LabelKernels) -> Float[Tensor, "b r m"]:
-        """The mixed kernel; a row far from everything is like nothing."""
-        centred = (columns.kernels - self.centre) / self.length
-        mixed = torch.einsum("be,berm->brm", self.mixture, centred) + INTERCEPT
-        return mixed * columns.contact[..., None]
+        logarithm = log_temperature(
+            self.calibration, self.labels_per_class, c, values.reach
+        )
+        temperature = logarithm.exp()[..., None]
+        mixed = self.centred.mix(values, self.mixture) / temperature
+        contributions = mixed[..., None] * self.coefficients[:, None] if parts else None
+        # Where nothing is known of a row, it is not for the bias to decide.
+        bias = values.contact[..., None] / temperature * self.bias
+        logits = mixed @ self.coefficients + bias
+        return Prediction(logits, bias, values.reach, contributions)
 
 
 def log_temperature(
@@ -187,7 +201,7 @@ def log_temperature(
 
 
 def concatenate_predictions(pieces: Sequence[Prediction]) -> Prediction:
-    """Predictions of rows that were predicted apart, in order."""
+    """Return one prediction of rows that were predicted in pieces, in order."""
     if len(pieces) == 1:
         return pieces[0]
     parts = [piece.parts for piece in pieces if piece.parts is not None]
@@ -197,19 +211,3 @@ def concatenate_predictions(pieces: Sequence[Prediction]) -> Prediction:
         torch.cat([piece.reach for piece in pieces], dim=1),
         torch.cat(parts, dim=1) if parts else None,
     )
-
-
-def kernel_pieces(
-    kernels: ContextKernels, placed: Sequence[PlacedRows]
-) -> Iterator[LabelKernels]:
-    """LabelKernels of rows, as many at once as the memory holds."""
-    b, n, _ = placed[0].functions.shape
-    m = kernels.labelled[0].functions.shape[1]
-    size = max(1, MOST_KERNEL_VALUES // (b * m * len(kernels.names)))
-    for start in range(0, n, size):
-        stop = min(start + size, n)
-        if (start, stop) == (0, n):
-            yield kernels.label_kernels(placed)
-        else:
-            indices = torch.arange(start, stop, device=placed[0].functions.device)
-            yield kernels.label_kernels([one.at(indices.expand(b, -1)) for one in placed])

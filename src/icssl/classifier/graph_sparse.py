@@ -1,11 +1,13 @@
-"""Attention to nearest neighbours alone: all other weights of the graph are left out.
+"""The backend "sparse": each row keeps its weights to its nearest neighbours alone.
 
 A weight falls to e^-4 within the twelve nearest rows, so that little is lost. A pass costs
-rows times neighbours, and nothing is held that has a number for every two rows.
+rows times neighbours, and nothing is held that has a number for every two rows. Neighbours
+are found by comparing all rows, or by an index of faiss in cells around means, which
+docs/scale.md explains: equal tables give equal cells, and each row is looked up by itself.
 
-Equal rows are one node of the graph, with a count: of many equal rows, which neighbours
-each one keeps would be chance. Nothing is lost by it, since an eigenfunction of the graph
-of all rows has one value for equal rows wherever its eigenvalue is positive.
+Equal rows are one node of the graph, with a count: among many equal rows, it would be
+chance which neighbours each one keeps. Nothing is lost by it, since an eigenfunction of the
+graph of all rows has one value for equal rows wherever its eigenvalue is positive.
 """
 
 from dataclasses import dataclass
@@ -23,37 +25,31 @@ from torch.nn.functional import embedding_bag, pad
 from icssl.classifier.graphs import (
     BANDWIDTH_NEIGHBOURS,
     FEW_SOLVED_ROWS,
-    ROUNDS,
+    FILTER_ROUNDS,
     NeighbourDistances,
     WeightedGraph,
     blocks,
     distances_from_nearest,
     rbf_weights,
+    walk_probabilities,
 )
-
-SPARSE_NEIGHBOURS = 32
-"""Neighbours of a row that it keeps weights to: see the table in docs/scale.md."""
-
-_AT_ONCE = 2**14  # rows whose weights are made
-
 
 BRUTE_FORCE_ROWS = 10_000
 """Contexts of more rows have an index, where it is installed."""
 
 MOST_BRUTE_FORCE_ROWS = 100_000
-"""Rows beyond which not all are compared with all: minutes a view."""
+"""Contexts of more rows need an index: comparing all rows would take minutes per view."""
 
-_DISTANCES_AT_ONCE = (
-    2**22
-)  # distances: small enough for the caches, large enough for threads
-_ASKED = 2**17  # rows that an index is asked for at once, some of every cell
-_CELLS, _CELL_ROWS = 4.0, 64  # times the root of the rows, of so many at least
-_SAMPLED, _ROUNDS = 64, 10  # rows a cell that its mean is found from, and how often
-_PROBED = 32  # cells that a row looks into
+_WEIGHTED_ROWS = 2**14  # rows whose weights are computed at once
+_DISTANCES_AT_ONCE = 2**22  # small enough for the caches, large enough for threads
+_QUERIED_ROWS = 2**17  # rows that an index is asked for at once, some of every cell
+_CELLS, _CELL_ROWS = 4.0, 64  # cells: 4 times the root of the rows, of 64 rows at least
+_SAMPLED_ROWS, _MEAN_ROUNDS = 64, 10  # rows per cell that its mean is fitted to, and rounds
+_PROBED = 32  # cells that a row is looked for in
 
 
 class Nearest(NamedTuple):
-    """Of rows: their nearest rows of a context, and squared distances, which rise."""
+    """The nearest rows of a context for each row, and squared distances, which rise."""
 
     indices: Int[Tensor, "r q"]
     distances: Float[Tensor, "r q"]
@@ -61,38 +57,39 @@ class Nearest(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BruteForceSearch:
-    """By comparing with every row of a context."""
+    """Search for nearest rows by comparing with every row of a context."""
 
     context: Float[Tensor, "n p"]
 
     def __call__(self, rows: Float[Tensor, "r p"], count: int) -> Nearest:
-        """The nearest ``count`` of each row."""
-        found, own = _room(rows, count), rows.square().sum(-1, keepdim=True)
-        sizes, turned = self.context.square().sum(-1), self.context.mT.contiguous()
+        """Return the nearest ``count`` of each row."""
+        nearest, sizes = _empty_nearest(rows, count), rows.square().sum(-1, keepdim=True)
+        context_sizes = self.context.square().sum(-1)
+        columns = self.context.mT.contiguous()
         for part in blocks(len(rows), max(1, _DISTANCES_AT_ONCE // len(self.context))):
             # A row's own size does not change which are nearest: it is added to those.
-            apart = torch.addmm(sizes, rows[part], turned, alpha=-2)
-            values, found.indices[part] = apart.topk(count, dim=-1, largest=False)
-            found.distances[part] = (values + own[part]).clamp(min=0)
-        return found
+            relative = torch.addmm(context_sizes, rows[part], columns, alpha=-2)
+            values, nearest.indices[part] = relative.topk(count, dim=-1, largest=False)
+            nearest.distances[part] = (values + sizes[part]).clamp(min=0)
+        return nearest
 
 
 @dataclass(frozen=True, eq=False)
 class IndexSearch:
-    """By an index in cells, which loses few: see docs/scale.md."""
+    """Search for nearest rows by an index in cells, which misses few: see docs/scale.md."""
 
     context: Float[Tensor, "n p"]
 
     @cached_property
     def index(self) -> Any:
-        """Made when it is first needed."""
+        """The index of faiss, made when it is first needed."""
         import faiss
 
         n, p = self.context.shape
         cells = max(1, int(min(_CELLS * n**0.5, n / _CELL_ROWS)))
         index = faiss.IndexIVFFlat(faiss.IndexFlatL2(p), p, cells, faiss.METRIC_L2)
-        index.cp.min_points_per_centroid = 1  # it would warn of few rows a cell
-        index.cp.max_points_per_centroid, index.cp.niter = _SAMPLED, _ROUNDS
+        index.cp.min_points_per_centroid = 1  # or it would warn of few rows per cell
+        index.cp.max_points_per_centroid, index.cp.niter = _SAMPLED_ROWS, _MEAN_ROUNDS
         rows = self.context.float().contiguous().numpy()
         index.train(rows)
         index.add(rows)
@@ -100,29 +97,30 @@ class IndexSearch:
         return index
 
     def __call__(self, rows: Float[Tensor, "r p"], count: int) -> Nearest:
-        """The nearest ``count`` of each row, of those in the cells nearest to it."""
-        found = _room(rows, count)
-        for part in blocks(len(rows), _ASKED):
-            asked = rows[part].float().numpy()
-            # Rows of one cell after each other: what they look into stays in the caches.
-            order = self.index.quantizer.search(asked, 1)[1][:, 0].argsort(kind="stable")
+        """Return the nearest ``count`` of each row, among those in the cells near it."""
+        nearest = _empty_nearest(rows, count)
+        for part in blocks(len(rows), _QUERIED_ROWS):
+            queries = rows[part].float().numpy()
+            # Rows of one cell after each other: cells they look into stay in the caches.
+            order = self.index.quantizer.search(queries, 1)[1][:, 0].argsort(kind="stable")
             places = torch.from_numpy(order + part.start)
-            nearest = self.index.search(asked[order], count)
-            for room, each in zip(found, reversed(nearest), strict=True):
-                room[places] = torch.from_numpy(each).to(room.dtype)
-        # Cells with too few rows: -1 stands for what was not found.
-        missed = (found.indices < 0).any(dim=-1).nonzero()[:, 0]
+            distances, indices = self.index.search(queries[order], count)
+            nearest.indices[places] = torch.from_numpy(indices).to(nearest.indices.dtype)
+            nearest.distances[places] = torch.from_numpy(distances).to(rows.dtype)
+        # In cells with too few rows, -1 stands for a neighbour that was not found.
+        missed = (nearest.indices < 0).any(dim=-1).nonzero()[:, 0]
         if len(missed):
             again = BruteForceSearch(self.context)(rows[missed], count)
-            found.distances[missed], found.indices[missed] = again.distances, again.indices
-        return found
+            nearest.distances[missed] = again.distances
+            nearest.indices[missed] = again.indices
+        return nearest
 
 
 Search = BruteForceSearch | IndexSearch
 
 
 def make_search(context: Float[Tensor, "n p"]) -> Search:
-    """The way that suits the number of rows, the device, and what is installed."""
+    """Return the search that suits the rows, the device, and what is installed."""
     many = len(context) > BRUTE_FORCE_ROWS
     if many and context.device.type == "cpu" and has_index():
         return IndexSearch(context)
@@ -130,38 +128,40 @@ def make_search(context: Float[Tensor, "n p"]) -> Search:
 
 
 def has_index() -> bool:
-    """Whether the package of the index is installed."""
+    """Return whether faiss, the package of the index, is installed."""
     return find_spec("faiss") is not None
 
 
 def all_neighbours(search: Search, count: int) -> Nearest:
-    """The nearest ``count`` others of every row of a context."""
+    """Return the nearest ``count`` others of every row of a context."""
     n = len(search.context)
-    found = _room(search.context, count)
-    for part in blocks(n, _ASKED):
-        near = search(search.context[part], count + 1)
-        itself = torch.arange(part.start, part.stop, device=near.indices.device)
-        own = near.indices == itself[:, None]
-        own[:, -1] |= ~own.any(dim=-1)  # hidden behind equal rows: the last makes way
-        for room, each in zip(found, near, strict=True):
-            room[part] = each[~own].view(len(own), count)
-    return found
+    nearest = _empty_nearest(search.context, count)
+    for part in blocks(n, _QUERIED_ROWS):
+        candidates = search(search.context[part], count + 1)
+        rows = torch.arange(part.start, part.stop, device=candidates.indices.device)
+        is_self = candidates.indices == rows[:, None]
+        # A row hidden behind equal ones is not among its candidates: the last makes way, so
+        # that exactly one of them is dropped for every row.
+        is_self[:, -1] |= ~is_self.any(dim=-1)
+        for target, source in zip(nearest, candidates, strict=True):
+            target[part] = source[~is_self].view(len(rows), count)
+    return nearest
 
 
-def _room(rows: Tensor, count: int) -> Nearest:
+def _empty_nearest(rows: Tensor, count: int) -> Nearest:
     shape = (len(rows), count)
-    # Half of the memory that indices of torch and faiss take.
+    # 32 bits: half of the memory that indices of torch and faiss take.
     indices = torch.empty(shape, dtype=torch.int32, device=rows.device)
     return Nearest(indices, rows.new_empty(shape))
 
 
 class Nodes(NamedTuple):
-    """Different rows of a context.
+    """The different rows of a context, which are the nodes of its graph.
 
     Parameters
     ----------
     first : Tensor of shape (u,)
-        A row of every node.
+        One row of every node.
     of_row : Tensor of shape (n,)
         The node of every row.
     counts : Tensor of shape (u,)
@@ -182,47 +182,51 @@ class Nodes(NamedTuple):
 
 
 def node_distances(
-    found: Nearest, counts: Int[Tensor, " u"], own: Int[Tensor, " r"] | None = None
+    nearest: Nearest,
+    counts: Int[Tensor, " u"],
+    equal_rows: Int[Tensor, " r"] | None = None,
+    neighbours: int = BANDWIDTH_NEIGHBOURS,
 ) -> NeighbourDistances:
-    """Return the scale of rows from their nearest nodes, where each stands for many rows.
+    """Return how far neighbours are, from the nearest nodes, each of which is many rows.
 
     Parameters
     ----------
-    found : Nearest
-        Nodes of the context, and squared distances to them.
+    nearest : Nearest
+        Nodes of the context near each row, and squared distances to them.
     counts : Tensor of shape (u,)
-        Rows of the context that every node stands for.
-    own : Tensor of shape (r,), optional
-        How many rows are equal to each row, itself included, where it is of the context.
+        How many rows of the context every node stands for.
+    equal_rows : Tensor of shape (r,), optional
+        How many rows are equal to each row, itself included, if it is one of the context.
+    neighbours : int
+        Which neighbour is the last that counts.
     """
-    some = slice(BANDWIDTH_NEIGHBOURS)  # as many nodes are as many rows at least
-    seen = counts[found.indices[:, some].long()].cumsum(-1)
-    distances = found.distances[:, some]
-    if own is not None:
-        at_zero = (own - 1)[:, None]
-        seen = torch.cat([at_zero, seen + at_zero], dim=-1)
+    some = slice(neighbours)  # as many nodes are as many rows at least
+    rows_within = counts[nearest.indices[:, some].long()].cumsum(-1)
+    distances = nearest.distances[:, some]
+    if equal_rows is not None:
+        # A row's equals are neighbours at distance zero, which stand before all nodes.
+        at_zero = (equal_rows - 1)[:, None]
+        rows_within = torch.cat([at_zero, rows_within + at_zero], dim=-1)
         distances = pad(distances, (1, 0))
-    near, far = (
-        _distance_to(count, seen, distances) for count in (1, BANDWIDTH_NEIGHBOURS)
-    )
+    near, far = (_distance_to(count, rows_within, distances) for count in (1, neighbours))
     return distances_from_nearest(torch.stack([near, far], dim=-1)[None])
 
 
-def _distance_to(count: int, seen: Tensor, distances: Tensor) -> Float[Tensor, " r"]:
-    """Return the distance within which so many rows are; the last, of fewer rows."""
-    place = (seen < count).sum(-1, keepdim=True).clamp(max=distances.shape[1] - 1)
+def _distance_to(count: int, rows_within: Tensor, distances: Tensor) -> Float[Tensor, " r"]:
+    """Return the distance within which so many rows are, or the last if there are fewer."""
+    place = (rows_within < count).sum(-1, keepdim=True).clamp(max=distances.shape[1] - 1)
     return distances.gather(1, place)[:, 0]
 
 
-def nearest_weights(
-    found: Nearest, scale: NeighbourDistances, context_scale: NeighbourDistances
+def _nearest_weights(
+    nearest: Nearest, distances: NeighbourDistances, context_distances: NeighbourDistances
 ) -> Float[Tensor, "r q"]:
-    """Weights of rows to their nearest of a context: those of ``weights`` that are kept."""
-    near, contrast = (part[0] for part in (scale.near, scale.contrast))
-    others = found.indices.long()
-    start = (near[:, None] + context_scale.near[0][others]) / 2
-    unit = (contrast[:, None] * context_scale.contrast[0][others]).sqrt()
-    return rbf_weights(found.distances, start, unit)
+    """Return the weights of rows to their nearest, as ``graph_weights`` has them."""
+    near, contrast = (part[0] for part in (distances.near, distances.contrast))
+    others = nearest.indices.long()
+    offset = (near[:, None] + context_distances.near[0][others]) / 2
+    bandwidth = (contrast[:, None] * context_distances.contrast[0][others]).sqrt()
+    return rbf_weights(nearest.distances, offset, bandwidth)
 
 
 class SparseGraph(WeightedGraph):
@@ -231,23 +235,27 @@ class SparseGraph(WeightedGraph):
     Parameters
     ----------
     w : sparse matrix of shape (n, n)
-        Rows of it may know columns that do not know them: the larger weight counts. No row
-        is its own neighbour, whatever it says.
+        Weights, which need not be symmetric: the larger of the two directions counts. Its
+        diagonal is ignored, since no row is its own neighbour.
     like : Tensor
-        Of the type and on the device of what it is multiplied with.
+        A tensor of the type and on the device of what the graph is multiplied with.
     counts : Tensor of shape (n,), optional
-        Rows that each row stands for, which are neighbours of each other with weight one.
+        How many equal rows each node stands for; these are neighbours with weight one.
     """
 
     solved_rows = FEW_SOLVED_ROWS  # a matrix of all rows is what it is to do without
+    rounds = FILTER_ROUNDS + 1  # a pass costs little here
 
     def __init__(
         self, w: sparse.csr_matrix, like: Tensor, counts: Int[Tensor, " n"] | None = None
     ) -> None:
         w = w.maximum(w.T.tocsr())
-        own = w.diagonal()
-        w = w - sparse.diags(own, format="csr") if own.any() else w
+        diagonal = w.diagonal()
+        w = w - sparse.diags(diagonal, format="csr") if diagonal.any() else w
         if counts is not None and (counts > 1).any():
+            # Eigenfunctions take one value per node: summed over the pairs of rows of two
+            # nodes, weights are multiplied by both counts; a node of c equal rows has
+            # c (c - 1) pairs within itself.
             many = counts.cpu().numpy().astype(w.dtype)
             times = sparse.diags(many, format="csr")
             w = (times @ w @ times + sparse.diags(many * (many - 1))).tocsr()
@@ -256,7 +264,6 @@ class SparseGraph(WeightedGraph):
         w = w[order]
         w = w[:, order]
         w.sort_indices()
-        self.rounds = ROUNDS + 1  # a pass costs little here
         device = like.device
         self._order = torch.from_numpy(order).long().to(device)
         self._starts, self._others = (
@@ -268,28 +275,29 @@ class SparseGraph(WeightedGraph):
     @classmethod
     def of_neighbours(
         cls,
-        found: Nearest,
-        scale: NeighbourDistances,
+        nearest: Nearest,
+        distances: NeighbourDistances,
         counts: Int[Tensor, " n"] | None = None,
     ) -> "SparseGraph":
-        """Of the nearest neighbours of all rows of a context, without themselves."""
-        n, count = found.indices.shape
-        w = torch.empty_like(found.distances)
-        for part in blocks(n, _AT_ONCE):
-            own = NeighbourDistances(scale.near[:, part], scale.far[:, part])
-            some = Nearest(found.indices[part], found.distances[part])
-            w[part] = nearest_weights(some, own, scale)
+        """Return the graph of all rows of a context, from their nearest neighbours."""
+        n, count = nearest.indices.shape
+        w = torch.empty_like(nearest.distances)
+        for part in blocks(n, _WEIGHTED_ROWS):
+            near, far = distances.near[:, part], distances.far[:, part]
+            some = Nearest(nearest.indices[part], nearest.distances[part])
+            w[part] = _nearest_weights(some, NeighbourDistances(near, far), distances)
         ends = count * torch.arange(n + 1)
-        parts = (w.flatten(), found.indices.flatten(), ends)
-        listed = sparse.csr_matrix(
+        parts = (w.flatten(), nearest.indices.flatten(), ends)
+        matrix = sparse.csr_matrix(
             tuple(part.cpu().numpy() for part in parts), shape=(n, n)
         )
-        listed.sort_indices()
-        return cls(listed, w, counts)
+        matrix.sort_indices()
+        return cls(matrix, w, counts)
 
     def times(self, x: Float[Tensor, "1 n k"]) -> Float[Tensor, "1 n k"]:
-        """Every row reads its neighbours."""
-        read = embedding_bag(
+        """Multiply W with columns: every row sums over its neighbours."""
+        # An embedding bag is a product of a sparse matrix with threads over its rows.
+        in_order = embedding_bag(
             self._others,
             x[0, self._order],
             self._starts,
@@ -297,14 +305,44 @@ class SparseGraph(WeightedGraph):
             per_sample_weights=self._w,
             include_last_offset=True,
         )
-        found = torch.empty_like(read)
-        found[self._order] = read
-        return found[None]
+        product = torch.empty_like(in_order)
+        product[self._order] = in_order
+        return product[None]
 
 
-def sum_over_nearest(
-    w: Float[Tensor, "r q"], found: Nearest, functions: Float[Tensor, "n k"]
-) -> Float[Tensor, "r k"]:
-    """What rows read of the functions of their nearest."""
-    indices = found.indices.to(torch.int64)
-    return embedding_bag(indices, functions, mode="sum", per_sample_weights=w)
+@dataclass(frozen=True)
+class NodeIndex:
+    """The nodes of a context's graph, among which new rows find their nearest neighbours.
+
+    Parameters
+    ----------
+    search : Search
+        Finds the nodes nearest to a row.
+    distances : NeighbourDistances
+        How far the neighbours of each node are.
+    counts : Tensor of shape (u,)
+        How many rows each node stands for.
+    n_neighbors : int
+        How many nearest nodes a new row reads.
+    neighbours : int
+        Which neighbour is the last that counts in ``distances``.
+    """
+
+    search: Search
+    distances: NeighbourDistances
+    counts: Int[Tensor, " u"]
+    n_neighbors: int
+    neighbours: int = BANDWIDTH_NEIGHBOURS
+
+    def mean_over_nearest(
+        self, rows: Float[Tensor, "r p"], functions: Float[Tensor, "u k"]
+    ) -> tuple[Float[Tensor, "r k"], NeighbourDistances]:
+        """Return means of functions over the nearest rows, and how far these are."""
+        nearest = self.search(rows, min(self.n_neighbors, len(self.counts)))
+        distances = node_distances(nearest, self.counts, neighbours=self.neighbours)
+        w = _nearest_weights(nearest, distances, self.distances)
+        w = walk_probabilities(w * self.counts[nearest.indices.long()])
+        indices = nearest.indices.to(torch.int64)
+        return embedding_bag(
+            indices, functions, mode="sum", per_sample_weights=w
+        ), distances

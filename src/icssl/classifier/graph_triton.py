@@ -25,34 +25,41 @@ from icssl.classifier.graphs import (
     distances_from_nearest,
 )
 
+# One program computes products for so many rows, the readers, with so many others at a time
+# and so many columns of x: tiles that fit the chip's memory.
 _READERS, _OTHERS, _COLUMNS = 128, 64, 64
 _WARPS, _STAGES = 4, 3
-_ADDED = 2**12  # others whose sum the tensor cores make
-_RAISED = 10.0  # exponent of two that weights are raised by: the largest is then 56,000
+_ADDED = 2**12  # others whose sum the tensor cores make, before it is added in float32
+# Weights are at most e^4 and float16 ends at 65,504: raised by so many powers of two, the
+# largest is 56,000, and small ones keep as many digits as there are.
+_RAISED = 10.0
 _GROUP = 32  # rows of which each row knows the nearest alone
 _LIGHT = 32  # numbers of a row, up to which a processor has room for several groups
-_FOUND = 2**28  # nearest of a group, at once
+_FOUND = 2**28  # nearest of a group that are held at once
 _BASE_TWO = math.log2(math.e)
 
 
 class TritonGraph(WeightedGraph):
-    """The weights of rows by their distances, made anew in every pass."""
+    """The weights of rows by their distances, computed anew in every pass."""
 
-    def __init__(self, rows: Float[Tensor, "b n p"], scale: NeighbourDistances) -> None:
-        query, key = bilinear(rows, scale)
-        query = _BASE_TWO * query
-        # Of one size, so that neither leaves the range of float16.
+    def __init__(self, rows: Float[Tensor, "b n p"], distances: NeighbourDistances) -> None:
+        query, key = bilinear(rows, distances)
+        query = _BASE_TWO * query  # the chip has a power of two, and none of e
+        # Both of one size, so that neither leaves the range of float16.
         even = (query.abs().max() / key.abs().max()).sqrt()
-        self._parts = (*_halves(_filled(query / even)), *_halves(_filled(key * even)))
+        self._parts = (*_halves(_pad_tiles(query / even)), *_halves(_pad_tiles(key * even)))
         self.degrees = self._degrees(rows)
 
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
-        """So many columns at once."""
-        return torch.cat([self._some(part) for part in x.split(_COLUMNS, dim=-1)], dim=-1)
+        """Multiply W with columns, 64 of them at once."""
+        return torch.cat(
+            [self._times_some(part) for part in x.split(_COLUMNS, dim=-1)], dim=-1
+        )
 
-    def _some(self, x: Tensor) -> Tensor:
+    def _times_some(self, x: Tensor) -> Tensor:
         b, n, k = x.shape
         rows, width = self._parts[0].shape[1:]
+        # Columns whose largest number is one fit float16; the result is multiplied back.
         largest = x.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
         columns = _COLUMNS
         value = pad(x / largest, (0, columns - k, 0, rows - n))
@@ -75,8 +82,10 @@ class TritonGraph(WeightedGraph):
         return result[:, :n, :k] * (largest / 2**_RAISED)
 
 
-def distances_on_gpu(rows: Float[Tensor, "b n p"]) -> NeighbourDistances:
-    """Of rows among themselves, without their distances.
+def distances_on_gpu(
+    rows: Float[Tensor, "b n p"], neighbours: int = BANDWIDTH_NEIGHBOURS
+) -> NeighbourDistances:
+    """Return how far the neighbours of rows are, without holding all distances.
 
     Rows are put into groups by chance, and each row finds the nearest of every group. The
     nearest of all is exact; so is the twelfth, unless two of the twelve are in one group.
@@ -86,37 +95,38 @@ def distances_on_gpu(rows: Float[Tensor, "b n p"]) -> NeighbourDistances:
     order = torch.randperm(n, generator=generator).to(rows.device)
     mixed = rows[:, order]
     size = mixed.square().sum(-1, keepdim=True)
-    one = torch.ones_like(size)
-    query = _filled(torch.cat([-2 * mixed, size, one], dim=-1))
-    key = _filled(torch.cat([mixed, one, size], dim=-1))
+    ones = torch.ones_like(size)
+    # The product of a query and a key is |x|^2 + |z|^2 - 2 x.z, a squared distance.
+    query = _pad_tiles(torch.cat([-2 * mixed, size, ones], dim=-1))
+    key = _pad_tiles(torch.cat([mixed, ones, size], dim=-1))
     total, width = query.shape[1:]
     groups = total // _GROUP
-    count = min(BANDWIDTH_NEIGHBOURS, groups)
+    count = min(neighbours, groups)
     together = 4 if width <= _LIGHT else 1
     nearest = rows.new_empty(b, n, count)
     step = max(1, _FOUND // (b * groups) // _READERS) * _READERS
     for start in range(0, n, step):
         stop = min(start + step, total)
-        found = rows.new_empty(b, stop - start, groups)
+        by_group = rows.new_empty(b, stop - start, groups)
         grid = ((stop - start) // _READERS, b)
         _nearest_kernel[grid](
-            query, key, found, start, n, total, groups, width, _READERS, _GROUP, together,
-            num_warps=4,
+            query, key, by_group, start, n, total, groups, width, _READERS, _GROUP,
+            together, num_warps=4,
         )  # fmt: skip
         part = order[start:stop]
-        kept = found[:, : len(part)].topk(count, dim=-1, largest=False).values
-        nearest[:, part] = kept.clamp(min=0).sort(dim=-1).values
+        least = by_group[:, : len(part)].topk(count, dim=-1, largest=False).values
+        nearest[:, part] = least.clamp(min=0).sort(dim=-1).values
     return distances_from_nearest(nearest)
 
 
 def _halves(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Two float16 tensors, whose sum has the first 22 digits."""
+    """Return two float16 tensors, whose sum has the first 22 binary digits."""
     first = rows.half()
     return first, (rows - first).half()
 
 
-def _filled(rows: Tensor) -> Tensor:
-    """LabelKernels and rows of zeros up to what the kernels take."""
+def _pad_tiles(rows: Tensor) -> Tensor:
+    """Add columns and rows of zeros, up to the sizes that the kernels take."""
     width = max(16, triton.next_power_of_2(rows.shape[-1]))
     more = -rows.shape[1] % _READERS
     return pad(rows, (0, width - rows.shape[-1], 0, more)).contiguous()
@@ -132,26 +142,28 @@ def _tile_times(
     second,
     total,
     start,
-    here,
+    first_reader,
     limit,
     raised,
     width: tl.constexpr,
     columns: tl.constexpr,
     readers: tl.constexpr,
     others: tl.constexpr,
-    own: tl.constexpr,
+    skip_self: tl.constexpr,
 ):
-    """Add what some of the others hold."""
+    """Add to the total what some of the others contribute to all readers."""
+    # Keys are loaded transposed, (width, others): a tile of scores is one product.
     j = start + tl.arange(0, others)
     wide, lanes = tl.arange(0, width), tl.arange(0, columns)
-    there = j[None, :] * width + wide[:, None]
-    theirs = tl.load(key + there)
-    score = tl.dot(query, tl.load(key_rest + there))
-    score = tl.dot(query_rest, theirs, score)
-    score = tl.dot(query, theirs, score)
+    key_offsets = j[None, :] * width + wide[:, None]
+    keys = tl.load(key + key_offsets)
+    # Numbers are two float16 each: (a + a')(b + b') without a'b', which float32 would lose.
+    score = tl.dot(query, tl.load(key_rest + key_offsets))
+    score = tl.dot(query_rest, keys, score)
+    score = tl.dot(query, keys, score)
     weight = tl.exp2(tl.minimum(score, limit) + raised)
-    if own:  # no row is its own neighbour
-        i = here + tl.arange(0, readers)
+    if skip_self:  # no row is its own neighbour
+        i = first_reader + tl.arange(0, readers)
         weight = tl.where(i[:, None] == j[None, :], 0.0, weight)
     rough = weight.to(tl.float16)
     rest = (weight - rough).to(tl.float16)
@@ -180,40 +192,40 @@ def _times_kernel(
     others: tl.constexpr,
     added: tl.constexpr,
 ):
-    """Own rows first, without themselves, then all before and all after them.
+    """Sum over the readers' own rows, without themselves, then over all before and after.
 
     Tensor cores cut digits off whenever they add: long sums are made of short ones.
     """
-    b = tl.program_id(1).to(tl.int64)
-    here = tl.program_id(0) * readers
-    i = here + tl.arange(0, readers)
+    b = tl.program_id(1).to(tl.int64)  # of 64 bits: offsets of many rows exceed 32
+    first_reader = tl.program_id(0) * readers
+    i = first_reader + tl.arange(0, readers)
     wide, lanes = tl.arange(0, width), tl.arange(0, columns)
     key += b * rows * width
     key_rest += b * rows * width
     first += b * rows * columns
     second += b * rows * columns
     place = (b * rows + i)[:, None] * width + wide[None, :]
-    own, own_rest = tl.load(query + place), tl.load(query_rest + place)
+    queries, queries_rest = tl.load(query + place), tl.load(query_rest + place)
     total = tl.zeros((readers, columns), tl.float32)
-    for start in range(here, here + readers, others):
+    for start in range(first_reader, first_reader + readers, others):
         total = _tile_times(
-            own, own_rest, key, key_rest, first, second, total, start, here, limit, raised,
-            width, columns, readers, others, True,
+            queries, queries_rest, key, key_rest, first, second, total, start,
+            first_reader, limit, raised, width, columns, readers, others, True,
         )  # fmt: skip
-    for begin in range(0, here, added):
+    for begin in range(0, first_reader, added):
         part = tl.zeros((readers, columns), tl.float32)
-        for start in range(begin, tl.minimum(begin + added, here), others):
+        for start in range(begin, tl.minimum(begin + added, first_reader), others):
             part = _tile_times(
-                own, own_rest, key, key_rest, first, second, part, start, here, limit,
-                raised, width, columns, readers, others, False,
+                queries, queries_rest, key, key_rest, first, second, part, start,
+                first_reader, limit, raised, width, columns, readers, others, False,
             )  # fmt: skip
         total += part
-    for begin in range(here + readers, rows, added):
+    for begin in range(first_reader + readers, rows, added):
         part = tl.zeros((readers, columns), tl.float32)
         for start in range(begin, tl.minimum(begin + added, rows), others):
             part = _tile_times(
-                own, own_rest, key, key_rest, first, second, part, start, here, limit,
-                raised, width, columns, readers, others, False,
+                queries, queries_rest, key, key_rest, first, second, part, start,
+                first_reader, limit, raised, width, columns, readers, others, False,
             )  # fmt: skip
         total += part
     tl.store(result + (b * rows + i)[:, None] * columns + lanes[None, :], total)
@@ -223,7 +235,7 @@ def _times_kernel(
 def _nearest_kernel(
     query,
     key,
-    found,
+    least_by_group,
     start,
     n,
     rows,
@@ -233,20 +245,21 @@ def _nearest_kernel(
     group: tl.constexpr,
     together: tl.constexpr,
 ):
-    """Squared distances to the nearest of every group, so many groups at once."""
+    """Store squared distances to the nearest of every group, so many groups at once."""
     b = tl.program_id(1).to(tl.int64)
-    here = tl.program_id(0) * tile + tl.arange(0, tile)
-    i = start + here
+    places = tl.program_id(0) * tile + tl.arange(0, tile)
+    i = start + places
     wide = tl.arange(0, width)
     query += b * rows * width
     key += b * rows * width
-    # Of the rows that are looked at now, which are numbered from zero where they end up.
-    found += (b * tl.num_programs(0) * tile + here) * groups
-    own = tl.load(query + i[:, None] * width + wide[None, :])
+    # Results of this call are numbered from zero, and readers from `start`.
+    least_by_group += (b * tl.num_programs(0) * tile + places) * groups
+    queries = tl.load(query + i[:, None] * width + wide[None, :])
     for g in range(0, groups, together):
         j = g * group + tl.arange(0, group * together)
         others = tl.load(key + j[None, :] * width + wide[:, None])
-        apart = tl.dot(own, others, input_precision="tf32x3")
+        apart = tl.dot(queries, others, input_precision="tf32x3")
+        # Neither the row itself nor the padding may be nearest.
         apart = tl.where((i[:, None] == j[None, :]) | (j >= n)[None, :], 3e38, apart)
         least = tl.min(tl.reshape(apart, (tile, together, group)), axis=2)
-        tl.store(found[:, None] + g + tl.arange(0, together)[None, :], least)
+        tl.store(least_by_group[:, None] + g + tl.arange(0, together)[None, :], least)

@@ -1,116 +1,165 @@
-"""Stages 1 and 2 on one view: a graph at the context's own scale, and its eigenmap.
+"""Graphs between the rows of a context: weights by distance, and products with them.
 
-Where distances concentrate, a row's neighbours are all about as far as any other row.
-Squared distances are therefore measured by their contrast: from the nearest neighbour to
-the twelfth is one unit.
+In many columns all distances are nearly equal: a row's twelfth neighbour is hardly further
+away than its first. Squared distances are therefore measured by their contrast, in which
+the way from the nearest neighbour to the twelfth is one unit. How a graph is held is its
+backend: all weights (here), none of them (:mod:`icssl.classifier.graph_exact`), or those to
+the nearest neighbours (:mod:`icssl.classifier.graph_sparse`).
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy import ndarray
-from scipy.linalg import LinAlgError, eigh
 from torch import Tensor
 
 BANDWIDTH_NEIGHBOURS = 12
-SHARPNESS = 4.0  # of the graph: how fast weights fall, in units of contrast
-PASSES = 24  # over the rows of one view: scale, degrees, the filter, and the values
-MOST_WEIGHTS = 2**24  # between rows that are held at once: all of 4,096 rows
-MOST_KERNEL_VALUES = 2**26  # of all kernels between rows and labelled ones, at once
-ROUNDS = 3  # of the Chebyshev filter
-SOLVED_ROWS = 2**12  # up to which eigenvectors are exact, by LAPACK
+"""Neighbours of a row within which its weights fall to e^-4, by default."""
+
+SPARSE_NEIGHBOURS = 32
+"""Neighbours of a row that the sparse backend keeps: see the table in docs/scale.md."""
+
+SHARPNESS = 4.0  # how fast weights fall: the exponent at one unit of contrast
+MOST_WEIGHTS = 2**24  # weights between rows that are computed at once: all of 4,096 rows
+FILTER_ROUNDS = 3  # rounds of the Chebyshev filter, where eigenvectors are iterated
+SOLVED_ROWS = 2**12  # most rows whose eigenvectors are exact, by LAPACK
 FEW_SOLVED_ROWS = 2**10  # the same where iterating is cheaper: on a GPU, of sparse graphs
-_DEGREE = 7  # of the filter, with a pass a degree
-_DAMPED = 0.4  # eigenvalues below are filtered out
-SPARE_COLUMNS = 8  # columns beyond those wanted, which help the last of them converge
-_FLAT = 1e-3  # least contrast, as a share of the twelfth distance, and of that itself
-_LOOSE = 1e-12  # of the mean degree: rows with less weight than that are on their own
-_FADING = 0.05  # of what lies above the last eigenvalue: where eigenfunctions fade out
-_WIDTH = 64  # columns of a matrix that are multiplied at once
+_LEAST_CONTRAST = 1e-3  # as a share of the last neighbour's distance, and of a row's length
+_DEGREE_FLOOR = 1e-12  # share of the mean degree that is added to every degree
+_IDENTITY_COLUMNS = 64  # columns of a matrix that are multiplied at once
 _TINY = 1e-12
 
 
 @dataclass(frozen=True)
+class GraphSpec:
+    """Declaration of one graph of the rows, and of the kernels that are made with it.
+
+    Parameters
+    ----------
+    view : str
+        The view whose distances make the weights, one of ``VIEWS``.
+    neighbours : int
+        How many neighbours are within one unit of contrast: the graph's bandwidth.
+    forms : tuple of str
+        The kernels to make, by names that :mod:`icssl.classifier.kernels` knows.
+    """
+
+    view: str
+    neighbours: int
+    forms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """How the graph of a context is held.
+
+    Parameters
+    ----------
+    name : {"dense", "exact", "sparse"}
+        "dense" holds all weights; "exact" holds none, though all take part; "sparse" holds
+        those of each row to its nearest neighbours.
+    n_neighbors : int
+        Neighbours that each row keeps with "sparse".
+    """
+
+    name: str = "dense"
+    n_neighbors: int = SPARSE_NEIGHBOURS
+
+
+DENSE = Backend("dense")
+
+
+@dataclass(frozen=True)
 class NeighbourDistances:
-    """Squared distances of rows to their nearest and twelfth nearest of the context."""
+    """Squared distances of rows to their nearest and to their last counted neighbour."""
 
     near: Float[Tensor, "b r"]
     far: Float[Tensor, "b r"]
 
     @property
     def contrast(self) -> Float[Tensor, "b r"]:
-        """From one to the other."""
-        return (self.far - self.near).clamp(min=_FLAT * self.far)
+        """The difference between the two: the unit in which a row measures distances."""
+        return (self.far - self.near).clamp(min=_LEAST_CONTRAST * self.far)
 
     def at(self, indices: Int[Tensor, "b i"]) -> "NeighbourDistances":
-        """Of some of the rows."""
+        """Return the distances of the rows with these indices."""
         return NeighbourDistances(self.near.gather(1, indices), self.far.gather(1, indices))
 
 
 def squared_distances(
     a: Float[Tensor, "b r p"], c: Float[Tensor, "b n p"]
 ) -> Float[Tensor, "b r n"]:
-    """By the product of matrices, and never negative."""
+    """Return squared distances of all pairs of rows, by one product of matrices."""
     sizes = a.square().sum(-1)[:, :, None] + c.square().sum(-1)[:, None]
-    return (sizes - 2 * a @ c.mT).clamp(min=0)
+    return (sizes - 2 * a @ c.mT).clamp(min=0)  # rounding must not make them negative
 
 
 def neighbour_distances(
-    rows: Float[Tensor, "b r p"], context: Float[Tensor, "b n p"], *, skip_self: bool
+    rows: Float[Tensor, "b r p"],
+    context: Float[Tensor, "b n p"],
+    *,
+    skip_self: bool,
+    neighbours: int = BANDWIDTH_NEIGHBOURS,
 ) -> NeighbourDistances:
-    """Return distances of rows to a context; ``skip_self`` where they are its own rows."""
-    count = min(BANDWIDTH_NEIGHBOURS + skip_self, context.shape[1])
+    """Return how far the neighbours of rows are in a context.
+
+    Parameters
+    ----------
+    rows, context : Tensor
+        Coordinates of the rows, and of those among which neighbours are looked for.
+    skip_self : bool
+        Whether ``rows`` are the context's own rows, none of which is its own neighbour.
+    neighbours : int
+        Which neighbour is the last that counts.
+    """
+    count = min(neighbours + skip_self, context.shape[1])
     # Written in place: small results between large passing ones would tear up the memory.
     nearest = rows.new_empty(*rows.shape[:2], count)
-    for part in blocks(rows.shape[1], at_once(context)):
+    for part in blocks(rows.shape[1], rows_at_once(context)):
         distances = squared_distances(rows[:, part], context)
         nearest[:, part] = distances.topk(count, dim=-1, largest=False).values
-    return distances_from_nearest(
-        nearest[..., int(skip_self) :]
-    )  # the first of its own is itself
+    return distances_from_nearest(nearest[..., int(skip_self) :])  # a row's first is itself
 
 
 def distances_from_nearest(nearest: Float[Tensor, "b r q"]) -> NeighbourDistances:
-    """Of squared distances to the nearest, in order."""
-    far = nearest[..., :BANDWIDTH_NEIGHBOURS][..., -1]
-    # Rows have length one in the mean.
-    return NeighbourDistances(nearest[..., 0], far.clamp(min=_FLAT))
+    """Return the first and the last of squared distances that rise."""
+    # Rows have length one in the mean, so that the least distance needs no unit.
+    return NeighbourDistances(nearest[..., 0], nearest[..., -1].clamp(min=_LEAST_CONTRAST))
 
 
-def weights(
+def graph_weights(
     rows: Float[Tensor, "b r p"],
-    scale: NeighbourDistances,
+    distances: NeighbourDistances,
     context: Float[Tensor, "b n p"],
-    context_scale: NeighbourDistances,
+    context_distances: NeighbourDistances,
 ) -> Float[Tensor, "b r n"]:
-    """RBF weights of rows to a context, of squared distances in units of contrast."""
-    start = (scale.near[:, :, None] + context_scale.near[:, None]) / 2
-    unit = (scale.contrast[:, :, None] * context_scale.contrast[:, None]).sqrt()
-    return rbf_weights(squared_distances(rows, context), start, unit)
+    """Return the weights of rows to all rows of a context."""
+    near, contrast = distances.near[:, :, None], distances.contrast[:, :, None]
+    offset = (near + context_distances.near[:, None]) / 2
+    bandwidth = (contrast * context_distances.contrast[:, None]).sqrt()
+    return rbf_weights(squared_distances(rows, context), offset, bandwidth)
 
 
-def rbf_weights(distances: Tensor, start: Tensor, unit: Tensor) -> Tensor:
-    """How far weights have rbf_weights at squared distances, from a start and in a unit."""
-    return (-SHARPNESS * ((distances - start) / unit).clamp(min=-1)).exp()
+def rbf_weights(sq_dist: Tensor, offset: Tensor, bandwidth: Tensor) -> Tensor:
+    """Return exp(-4 (sq_dist - offset) / bandwidth), which is at most e^4."""
+    return (-SHARPNESS * ((sq_dist - offset) / bandwidth).clamp(min=-1)).exp()
 
 
 class WeightedGraph:
-    """Symmetric weights W between rows, normalised: D^-1/2 W D^-1/2, to multiply with.
+    """Symmetric weights W between rows, which can be multiplied with columns.
 
-    A graph knows how to multiply with W; its degrees, held a little, are D. It also knows
-    up to how many rows it is solved, and how many rounds of the filter it is worth.
+    ``graph @ x`` is the product with the normalised weights D^-1/2 W D^-1/2, where D are
+    the degrees. A subclass says how W is multiplied with, and how its eigenmap is computed:
+    up to ``solved_rows`` by LAPACK, beyond in so many ``rounds`` of a filter.
     """
 
     degrees: Float[Tensor, "b n"]
-    rounds: int = ROUNDS
+    rounds: int = FILTER_ROUNDS
     solved_rows: int = SOLVED_ROWS
 
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
-        """W itself times columns."""
+        """Multiply the weights W themselves with columns."""
         raise NotImplementedError
 
     def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
@@ -119,17 +168,19 @@ class WeightedGraph:
 
     @property
     def regularised_degrees(self) -> Float[Tensor, "b n"]:
-        """Degrees with a little more for every row, which loose rows are held by.
+        """Degrees with a little added to each.
 
-        A row that has next to no weight would otherwise be placed by rounding alone.
+        Without it, a row that has next to no weight would be placed by rounding alone.
         """
-        return self.degrees + _LOOSE * self.degrees.mean(-1, keepdim=True)
+        return self.degrees + _DEGREE_FLOOR * self.degrees.mean(-1, keepdim=True)
 
     def matrix(self) -> Float[Tensor, "b n n"]:
-        """Return D^-1/2 W D^-1/2 itself, some columns at a time."""
+        """Return D^-1/2 W D^-1/2 as a matrix, computed some columns at a time."""
         b, n = self.degrees.shape
         unit = torch.eye(n, dtype=self.degrees.dtype, device=self.degrees.device)
-        parts = [self @ unit[:, part].expand(b, -1, -1) for part in blocks(n, _WIDTH)]
+        parts = [
+            self @ unit[:, part].expand(b, -1, -1) for part in blocks(n, _IDENTITY_COLUMNS)
+        ]
         return torch.cat(parts, dim=-1)
 
     def _degrees(self, rows: Float[Tensor, "b n p"]) -> Float[Tensor, "b n"]:
@@ -138,37 +189,38 @@ class WeightedGraph:
 
 
 class DenseGraph(WeightedGraph):
-    """The weights of rows by their distances, held or made anew in every pass.
+    """All weights of rows by their distances, held or computed anew in every product.
 
     Parameters
     ----------
     rows : Tensor of shape (b, n, p)
-    scale : NeighbourDistances
-        Of the rows among themselves.
+        Coordinates of the rows.
+    distances : NeighbourDistances
+        How far each row's neighbours are among these rows.
     block : int, optional
-        Rows whose weights are made at once; by default as many as :data:`MOST_WEIGHTS`
+        Rows whose weights are computed at once; by default as many as :data:`MOST_WEIGHTS`
         allows.
     hold : bool, optional
-        Whether the weights of all rows are kept; by default if they are one block.
+        Whether the weights of all rows are held; by default if they are one block.
     """
 
     def __init__(
         self,
         rows: Float[Tensor, "b n p"],
-        scale: NeighbourDistances,
+        distances: NeighbourDistances,
         block: int | None = None,
         *,
         hold: bool | None = None,
     ) -> None:
-        self.rows, self.scale = rows, scale
-        self.block = block or at_once(rows)
+        self.rows, self.distances = rows, distances
+        self.block = block or rows_at_once(rows)
         self._dense: Tensor | None = None
         if rows.shape[1] <= self.block if hold is None else hold:
             self._dense = self.dense()
         self.degrees = self._degrees(rows)
 
     def dense(self) -> Float[Tensor, "b n n"]:
-        """The weights W themselves."""
+        """Return the weights W as a matrix."""
         if self._dense is not None:
             return self._dense
         b, n, _ = self.rows.shape
@@ -180,19 +232,32 @@ class DenseGraph(WeightedGraph):
         return w
 
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
-        """In blocks where the weights are not held."""
+        """Multiply W with columns, in blocks of rows where the weights are not held."""
         if self._dense is not None:
             return self._dense @ x
-        found = torch.empty_like(x)
+        product = torch.empty_like(x)
         for part in blocks(self.rows.shape[1], self.block):
-            found[:, part] = self._weights(part) @ x
-        return found
+            product[:, part] = self._weights(part) @ x
+        return product
 
     def _weights(self, part: slice) -> Tensor:
-        scale = NeighbourDistances(self.scale.near[:, part], self.scale.far[:, part])
-        w = weights(self.rows[:, part], scale, self.rows, self.scale)
+        near, far = self.distances.near[:, part], self.distances.far[:, part]
+        some = NeighbourDistances(near, far)
+        w = graph_weights(self.rows[:, part], some, self.rows, self.distances)
         w.diagonal(part.start or 0, dim1=-2, dim2=-1).zero_()  # no row is its own neighbour
         return w
+
+
+class PrecomputedGraph(WeightedGraph):
+    """Weights that a user gave as a matrix."""
+
+    def __init__(self, w: Float[Tensor, "b n n"]) -> None:
+        self._w = w
+        self.degrees = w.sum(-1)
+
+    def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """Multiply the matrix with columns."""
+        return self._w @ x
 
 
 def inverse_sqrt(degrees: Tensor) -> Tensor:
@@ -200,203 +265,18 @@ def inverse_sqrt(degrees: Tensor) -> Tensor:
     return torch.where(degrees > 0, degrees, torch.inf).rsqrt()
 
 
-class PrecomputedGraph(WeightedGraph):
-    """Weights that were given as a matrix."""
-
-    def __init__(self, w: Float[Tensor, "b n n"]) -> None:
-        self._w = w
-        self.degrees = w.sum(-1)
-
-    def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
-        """By the matrix."""
-        return self._w @ x
-
-
-@dataclass(frozen=True)
-class Eigenmap:
-    """The leading eigenfunctions of the random walk on a context's graph.
-
-    Parameters
-    ----------
-    values : Tensor of shape (b, k)
-        Eigenvalues of D^-1 W, falling from one.
-    functions : Tensor of shape (b, n, k)
-        Of mean zero under the stationary distribution, the others of mean square one:
-        the first, which is constant, is taken out.
-    shares : Tensor of shape (b, k)
-        How much of each eigenfunction counts. The last fade out towards the first one that
-        is left out: equal eigenvalues then count equally, and nothing depends on the basis
-        of their eigenspace, which every library chooses for itself.
-    """
-
-    values: Tensor
-    functions: Tensor
-    shares: Tensor
-
-    @classmethod
-    def of_graph(
-        cls, graph: WeightedGraph, start: Callable[[], Float[Tensor, "b n s"]], k: int
-    ) -> "Eigenmap":
-        """Compute it exactly where rows are few, else by iteration from a start.
-
-        The constant function is known: it is taken out of the graph before the others are
-        looked for, and stands first with the value one and zeros for a function.
-        """
-        degrees = graph.regularised_degrees
-        k = min(k, degrees.shape[1])
-        total = degrees.sum(-1, keepdim=True)
-        share = degrees / torch.where(total > 0, total, torch.inf)
-        constant = share.sqrt()[..., None]
-        n = share.shape[1]
-        if n <= graph.solved_rows and is_solved(n, share.device):
-            matrix = graph.matrix() - constant * constant.mT
-            values, vectors = leading_eigenvectors(matrix, k)
-        else:
-            values, vectors = filtered_eigenvectors(graph, constant, start(), k)
-        values, vectors = (
-            torch.cat([torch.ones_like(part[..., :1]), part.clamp(max=1)], dim=-1)
-            for part in (values.clamp(min=0), vectors)
-        )
-        functions = vectors * inverse_sqrt(share)[..., None]
-        mean = (share[..., None] * functions).sum(1, keepdim=True)
-        # A row without a neighbour has no part in any of them.
-        functions = (functions - mean) * (graph.degrees > 0)[..., None]
-        functions[..., 0] = 0.0
-        return cls(values[:, :k], functions[..., :k], _shares(values))
-
-    def extend(self, w: Float[Tensor, "b r n"]) -> Float[Tensor, "b r k"]:
-        """At new rows, from their weights to the context: a mean over neighbours."""
-        return self.undo_step(walk(w) @ self.functions)
-
-    def undo_step(self, means: Float[Tensor, "b r k"]) -> Float[Tensor, "b r k"]:
-        """Functions at rows, from their means over the rows' neighbours."""
-        # Small eigenvalues are those of noise, and would blow it up.
-        return means / self.values.clamp(min=_DAMPED / 2)[:, None]
-
-    def diffusion_features(
-        self, functions: Float[Tensor, "b r k"], time: float | Tensor
-    ) -> Float[Tensor, "b r k"]:
-        """Features: one plus an inner product is how likely a walk joins two rows.
-
-        Relative to any two rows, after so many steps.
-        """
-        return functions * (self.shares * self.values**time).sqrt()[:, None]
-
-    def relaxation(self, parts: int) -> Float[Tensor, "b 1"]:
-        """Steps until a walk forgets more than so many parts of the graph."""
-        last = self.values.shape[-1] - 1
-        value = self.values[:, min(parts, last)].clamp(1e-3, 1 - 1e-4)
-        return -1 / value.log()[:, None]
-
-
-def is_solved(n: int, device: torch.device | str) -> bool:
-    """Return whether so many rows have their eigenvectors exactly, by LAPACK."""
-    on_cpu = torch.device(device).type == "cpu"
-    return n <= (SOLVED_ROWS if on_cpu else FEW_SOLVED_ROWS)
-
-
-def _shares(values: Float[Tensor, "b s"]) -> Float[Tensor, "b k"]:
-    """Return how much all eigenfunctions but the last count: they fade towards it."""
-    last = values[:, -1:]
-    width = (_FADING * (1 - last)).clamp(min=_TINY)
-    return ((values[:, :-1] - last) / width).clamp(max=1)
-
-
-def leading_eigenvectors(
-    matrix: Float[Tensor, "b n n"], count: int
-) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
-    """Return the largest eigenvalues, falling, and their eigenvectors, by LAPACK.
-
-    In float64 and on the CPU wherever the matrix is, so that devices agree.
-    """
-    symmetric = ((matrix + matrix.mT) / 2).double().cpu().numpy()
-    solved = [_solve(one, count) for one in symmetric]
-    values, vectors = (
-        torch.from_numpy(np.stack(part)) for part in zip(*solved, strict=True)
-    )
-    return values.to(matrix), vectors.to(matrix)
-
-
-def _solve(matrix: Float[ndarray, "n n"], count: int) -> tuple[ndarray, ndarray]:
-    n = len(matrix)
-    wanted = [max(0, n - count), n - 1]
-    try:  # three times as fast as all of them
-        values, vectors = eigh(matrix, subset_by_index=wanted, check_finite=False)
-        complete = len(values) == min(count, n)
-    except LinAlgError:
-        complete = False
-    # It gives up, or loses some, on graphs whose eigenvalues repeat many times.
-    if not complete:
-        values, vectors = eigh(matrix, driver="evd", check_finite=False)
-    return values[: -count - 1 : -1].copy(), vectors[:, : -count - 1 : -1].copy()
-
-
-def filtered_eigenvectors(
-    graph: WeightedGraph,
-    constant: Float[Tensor, "b n 1"],
-    start: Float[Tensor, "b n s"],
-    count: int,
-) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
-    """Return the same by subspace iteration: every pass over the graph is linear attention.
-
-    A Chebyshev filter damps small eigenvalues. Of many rows, all wanted eigenvalues are
-    near one: what a round finds decides what the next one damps, all below the least of it.
-    """
-
-    def multiply(x: Tensor) -> Tensor:
-        return graph @ x - constant * (constant.mT @ x)
-
-    x, passed = start, multiply(start)
-    damped = start.new_full((len(start), 1, 1), _DAMPED)
-    for _ in range(graph.rounds):
-        x = torch.linalg.qr(_filtered(multiply, x, passed, damped)).Q
-        passed = multiply(x)
-        small = x.mT @ passed
-        values, turn = torch.linalg.eigh((small + small.mT) / 2)
-        damped = values[:, :1, None].clamp(min=_DAMPED, max=1)
-    values, turn = (part.flip(-1)[..., :count] for part in (values, turn))
-    return values, x @ turn
-
-
-def walk(w: Float[Tensor, "*b r n"]) -> Float[Tensor, "*b r n"]:
-    """Weights that sum to one over the neighbours, or to nothing where there are none."""
+def walk_probabilities(w: Float[Tensor, "*b r n"]) -> Float[Tensor, "*b r n"]:
+    """Return weights that sum to one over the neighbours, or to zero where none has any."""
     return w / w.sum(-1, keepdim=True).clamp(min=_TINY)
 
 
-def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:
-    """Where the iteration for k eigenfunctions starts: waves over the rows' coordinates.
-
-    Sines of fixed random projections: the same in whatever order the rows are.
-    """
-    count = min(rows.shape[1], k + SPARE_COLUMNS)
-    generator = torch.Generator().manual_seed(0)
-    directions = torch.randn(rows.shape[-1], count, generator=generator)
-    phases = math.tau * torch.rand(count, generator=generator)
-    return torch.sin(3 * rows @ directions.to(rows) + phases.to(rows))
-
-
-def _filtered(
-    multiply: Callable[[Tensor], Tensor], x: Tensor, passed: Tensor, damped: Tensor
-) -> Tensor:
-    """A Chebyshev polynomial that is small between -1 and the damped, and large above.
-
-    ``passed`` is the graph times x, which is known already.
-    """
-    middle, half = (damped - 1) / 2, (damped + 1) / 2
-    before, now = x, (passed - middle * x) / half
-    for _ in range(_DEGREE - 1):
-        mapped = (multiply(now) - middle * now) / half
-        before, now = now, 2 * mapped - before
-    return now
-
-
-def at_once(context: Float[Tensor, "b n p"]) -> int:
-    """How many rows have their weights to a context held at once."""
+def rows_at_once(context: Float[Tensor, "b n p"]) -> int:
+    """Return of how many rows all weights to a context are computed at once."""
     b, n, _ = context.shape
     return max(1, MOST_WEIGHTS // (b * n))
 
 
 def blocks(count: int, size: int) -> Iterator[slice]:
-    """All of so many rows, a number of them at a time."""
+    """Yield slices that cover ``count`` rows, at most ``size`` in each."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))

@@ -5,8 +5,9 @@ the estimates beside what was used.
 """
 
 from dataclasses import dataclass, replace
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,57 +15,47 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy import sparse
 
-from icssl._util.errors import check_choice, check_device
+from icssl._util.errors import check_at_least, check_choice, check_device
 from icssl._util.hardware import free_bytes
-from icssl.classifier.graph_sparse import (
-    MOST_BRUTE_FORCE_ROWS,
-    SPARSE_NEIGHBOURS,
-    has_index,
-)
+from icssl.classifier.eigenmap import EIGENFUNCTIONS, SPARE_COLUMNS, is_solved
+from icssl.classifier.graph_sparse import MOST_BRUTE_FORCE_ROWS, has_index
 from icssl.classifier.graphs import (
     FEW_SOLVED_ROWS,
-    MOST_KERNEL_VALUES,
     MOST_WEIGHTS,
     SOLVED_ROWS,
-    SPARE_COLUMNS,
-    is_solved,
+    Backend,
+    GraphSpec,
 )
-from icssl.classifier.views import VIEWS
+from icssl.classifier.kernels import GRAPHS, MOST_KERNEL_VALUES, kernels_of
 
 BACKENDS = ("dense", "exact", "sparse")
 
-DENSE_ROWS = 4_096
+MODELS = {
+    "all views": GRAPHS,
+    "one view": GRAPHS[:1],  # a few dozen passes over the rows, and no matrix of them
+}
+"""The graphs that every choice of ``model`` uses."""
+
+# The rule for backends and views. A test compares the pages that name these numbers.
+DENSE_ROWS = SOLVED_ROWS
 """Contexts of more rows hold no matrix of them on a CPU, unless asked for."""
 
-DENSE_ROWS_GPU = 50_000
+_DENSE_ROWS_GPU = 50_000
 """The same on a GPU, where products with a matrix are as fast as its memory."""
 
-_BASIS = 48 + SPARE_COLUMNS  # columns that the eigenmap is iterated in
-_UNHELD = 2**26  # weights at once, of those that never are: a block of rows on a GPU
-_GIVEN_BYTES, _LISTED_BYTES = 36, 80  # a weight of a given graph, dense and sparse
-_PART_BYTES = 28  # a contribution, with the copies that are made of it
+# Rows that are read in all views, unless asked for: a minute or two on two cores. Fewer if
+# they have many columns, where neighbours take longer to find; but so many at least.
+_MOST_ROWS, _MOST_CELLS = 200_000, 2**23
+_WIDE_ROWS = 2_000
+_GPU_ROWS = 2_000  # from which on a GPU is worth its start
+
+_BASIS = EIGENFUNCTIONS + SPARE_COLUMNS  # columns that the eigenmap is iterated in
+_BLOCK_WEIGHTS = 2**26  # weights of a block of rows on a GPU, where none are held
+_GIVEN_BYTES, _SPARSE_BYTES = 36, 80  # per weight of a given graph, dense and sparse
+_PART_BYTES = 28  # per contribution, with the copies that are made of it
 _ALWAYS = 2**26  # what threads and libraries take with the first rows
-_MARGIN = 1.2  # of the estimates, for what the allocator leaves unused
-
-
-@dataclass(frozen=True)
-class Backend:
-    """How the graph of a context is held.
-
-    Parameters
-    ----------
-    name : {"dense", "exact", "sparse"}
-        All weights are held; none are, and all take part; each row keeps those to its
-        nearest neighbours.
-    n_neighbors : int
-        Neighbours that a row keeps, with "sparse".
-    """
-
-    name: str = "dense"
-    n_neighbors: int = SPARSE_NEIGHBOURS
-
-
-DENSE = Backend("dense")
+_MARGIN = 1.2  # factor of the estimates, for what the allocator leaves unused
+_MOST_WEIGHT = 1e18  # of a new row, where one is the largest in the graph
 
 
 @dataclass(frozen=True)
@@ -73,21 +64,26 @@ class Size:
 
     Parameters
     ----------
-    rows, columns, views, labelled, classes : int
+    rows, columns : int
+        Shape of the table.
+    graphs : tuple of GraphSpec
+        The graphs that are made.
+    labelled, classes : int
+        How many rows have a label, and how many classes there are.
     bytes_each : int
-        Of a number.
+        Bytes per number.
     """
 
     rows: int
     columns: int
-    views: int
+    graphs: tuple[GraphSpec, ...]
     labelled: int
     classes: int
     bytes_each: int = 4
 
 
 def free_memory(device: str) -> int:
-    """Bytes that can be had now, of the machine or of the GPU."""
+    """Return the bytes that can be had now, of the machine or of the GPU."""
     if torch.device(device).type == "cuda":
         reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + reserved
@@ -95,44 +91,45 @@ def free_memory(device: str) -> int:
 
 
 def _left_in_containers(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """Bytes that control groups leave to this process, in either of their versions."""
+    """Return the bytes that control groups leave to this process, by either version."""
     left = [2**63]
     for most, now, stat in (
         ("memory.max", "memory.current", "memory.stat"),
         *((f"memory/memory.{n}" for n in ("limit_in_bytes", "usage_in_bytes", "stat")),),
     ):
         try:
-            used = int((root / now).read_text()) - _cached(root / stat)
+            used = int((root / now).read_text()) - _cache_bytes(root / stat)
             left.append(int((root / most).read_text()) - used)
         except (OSError, ValueError):  # there are none, or they set no limit
             continue
     return left
 
 
-def _cached(stat: Path) -> int:
-    """Bytes of files that are kept only as long as nobody needs the room."""
+def _cache_bytes(stat: Path) -> int:
+    """Return the bytes of files that stay in memory only while nobody needs the room."""
     counts = dict(line.split() for line in stat.read_text().splitlines())
     return int(counts.get("total_inactive_file", counts.get("inactive_file", 0)))
 
 
 def needed_memory(backend: Backend, size: Size) -> int:
-    """Bytes that reading a context takes at its peak, about."""
-    n, m, each = size.rows, size.labelled, size.bytes_each
+    """Estimate the bytes that fitting a context takes at its peak."""
+    n, m, n_graphs = size.rows, size.labelled, len(size.graphs)
     graph = {
         "dense": n * n + 5 * min(MOST_WEIGHTS, n * n),
-        "exact": 5 * min(_UNHELD, n * n) + 4 * n * _BASIS,
+        "exact": 5 * min(_BLOCK_WEIGHTS, n * n) + 4 * n * _BASIS,
         "sparse": 8 * n * min(backend.n_neighbors, n),
     }[backend.name]
     # One after the other: columns by rank, the graph of a view, kernels with the labels.
-    ranks = 8 * n * size.columns * 8 // each
-    kernels = min(MOST_KERNEL_VALUES, n * m * (10 * size.views + 1))
-    passing = max(ranks, graph + 6 * n * _BASIS, 5 * kernels, _solved(backend, n))
-    kept = size.views * n * (3 * size.columns + _BASIS) + 4 * m * m
+    ranks = 8 * n * size.columns * 8 // size.bytes_each
+    kernels = min(MOST_KERNEL_VALUES, n * m * len(kernels_of(size.graphs)))
+    passing = max(ranks, graph + 6 * n * _BASIS, 5 * kernels, _lapack_numbers(backend, n))
+    lasting = n_graphs * n * (3 * size.columns + _BASIS) + 4 * m * m
     doubles = n * (2 * size.columns + 4 * size.classes + 8)
-    return int(_MARGIN * (each * (kept + passing) + 8 * doubles)) + _ALWAYS
+    estimate = size.bytes_each * (lasting + passing) + 8 * doubles
+    return int(_MARGIN * estimate) + _ALWAYS
 
 
-def _solved(backend: Backend, n: int) -> int:
+def _lapack_numbers(backend: Backend, n: int) -> int:
     """Return the numbers that LAPACK and its copies take, beside a graph that is held."""
     if backend.name == "sparse":
         return 6 * min(n, FEW_SOLVED_ROWS) ** 2
@@ -140,7 +137,7 @@ def _solved(backend: Backend, n: int) -> int:
 
 
 def choose_backend(asked: str, n_neighbors: int, size: Size, device: str) -> Backend:
-    """The first that fits the memory, of those that suit, or the one that was asked for."""
+    """Return the best backend that fits the memory, or the one that was asked for."""
     names = [asked] if asked != "auto" else _suitable(size.rows, device)
     if "sparse" in names:
         _check_search(size.rows, device, asked)
@@ -152,16 +149,18 @@ def choose_backend(asked: str, n_neighbors: int, size: Size, device: str) -> Bac
 
 
 def choose_for_graph(asked: str, n: int, stored: int | None, device: str) -> str:
-    """The same for a graph that is given: how its weights are held.
+    """Return how the weights of a graph that is given are held: "dense" or "sparse".
 
     Parameters
     ----------
     asked : str
+        The backend that was asked for, or "auto".
     n : int
-        Rows.
+        Number of rows.
     stored : int, optional
-        Weights that a sparse graph has.
+        Weights that a sparse graph has; None for a dense one.
     device : str
+        Where the graph will be.
     """
     if asked == "exact":
         raise ValueError(
@@ -170,9 +169,9 @@ def choose_for_graph(asked: str, n: int, stored: int | None, device: str) -> str
         )
     free, dense = free_memory(device), _GIVEN_BYTES * n**2
     if asked == "auto":
-        thin = stored is not None and (n > DENSE_ROWS or dense > free)
-        asked = "sparse" if thin else "dense"
-    need = dense if asked == "dense" else _LISTED_BYTES * (stored or n**2)
+        is_large = stored is not None and (n > DENSE_ROWS or dense > free)
+        asked = "sparse" if is_large else "dense"
+    need = dense if asked == "dense" else _SPARSE_BYTES * (stored or n**2)
     need += 8 * 6 * n * _BASIS
     if need > free:
         most = int((free / _GIVEN_BYTES) ** 0.5) if asked == "dense" else n * free // need
@@ -185,25 +184,26 @@ def choose_for_graph(asked: str, n: int, stored: int | None, device: str) -> str
 
 
 def check_explanation(rows: int, labelled: int, classes: int, device: str) -> None:
-    """Refuse to list more contributions than the memory holds."""
-    free, each = free_memory(device), _PART_BYTES * labelled * classes
-    if rows * each > free:
+    """Raise ``ValueError`` if so many contributions do not fit the memory."""
+    free, per_row = free_memory(device), _PART_BYTES * labelled * classes
+    if rows * per_row > free:
         raise ValueError(
             f"what {labelled:,} labelled rows contribute to {classes:,} classes of "
-            f"{rows:,} rows needs about {_gigabytes(rows * each)}, and "
-            f"{_gigabytes(free)} are free: explain at most {free // each:,} rows at once."
+            f"{rows:,} rows needs about {_gigabytes(rows * per_row)}, and "
+            f"{_gigabytes(free)} are free: explain at most "
+            f"{free // per_row:,} rows at once."
         )
 
 
 def _suitable(n: int, device: str) -> list[str]:
-    """From the one that is best for so many rows down."""
+    """Return the backends for so many rows, the best first."""
     if torch.device(device).type == "cuda":
-        return ["dense", "exact"] if n <= DENSE_ROWS_GPU else ["exact"]
+        return ["dense", "exact"] if n <= _DENSE_ROWS_GPU else ["exact"]
     return ["dense", "sparse"] if n <= DENSE_ROWS else ["sparse"]
 
 
 def _check_search(n: int, device: str, asked: str) -> None:
-    """Beyond some number, neighbours need an index: comparing takes hours."""
+    """Raise ``ImportError`` if so many rows need an index and none is installed."""
     on_cpu = torch.device(device).type == "cpu"
     if on_cpu and n > MOST_BRUTE_FORCE_ROWS and not has_index():
         raise ImportError(
@@ -228,7 +228,7 @@ def _gigabytes(count: int) -> str:
 
 
 def largest_rows(backend: Backend, size: Size, free: int) -> int:
-    """The largest number of rows that fits."""
+    """Return the largest number of rows that fits the memory, by bisection."""
     fits, too_many = 0, size.rows
     while too_many - fits > 1:
         rows = (fits + too_many) // 2
@@ -238,32 +238,23 @@ def largest_rows(backend: Backend, size: Size, free: int) -> int:
     return fits
 
 
-MODELS = {
-    "all views": VIEWS,
-    "one view": VIEWS[:1],  # a few dozen passes over the rows, and no matrix of them
-}
-# Rows that are read in all views, unless asked for: a minute or two on two cores. Fewer of
-# many columns, where neighbours take longer to find; fewer where all weights take part.
-_MOST_ROWS, _MOST_CELLS = 200_000, 2**23
-_WIDE_ROWS = 2_000  # however many columns they have
-_MOST_WEIGHT = 1e18  # of a new row, where one is the largest in the graph
-_GPU_ROWS = 2_000  # from which a GPU is worth its start
-
-
-def check_model(asked: object) -> None:
-    """Refuse what is neither a name nor a file of weights."""
-    if not is_file(asked):
+def check_options(model: Any, backend: Any, n_neighbors: Any) -> None:
+    """Raise an error for a model, a backend or a number of neighbours that there is not."""
+    if not is_file(model):
         also = "a file that ends in .safetensors"
-        check_choice("model", asked, ["auto", *MODELS], also)
+        check_choice("model", model, ["auto", *MODELS], also)
+    check_choice("backend", backend, ["auto", *BACKENDS])
+    least = max(graph.neighbours for graph in GRAPHS)  # or a graph would have no bandwidth
+    check_at_least("n_neighbors", index(n_neighbors), least)
 
 
 def is_file(model: object) -> bool:
-    """Whether a model is a file of weights."""
+    """Return whether a model is a file of weights."""
     return str(model).endswith(".safetensors")
 
 
 def device_for(asked: str, n: int) -> str:
-    """The device on which so many rows are read."""
+    """Return the device on which so many rows are fitted."""
     if asked != "auto":
         check_device(str(asked))
         return str(asked)
@@ -276,16 +267,16 @@ def dtype_for(n: int, device: str) -> torch.dtype:
 
 
 def views_for(model: Any, backend: str, n: int, d: int, device: str) -> str:
-    """The name of the views in which a table is read: of :data:`MODELS`.
+    """Return the name of the views in which a table is read, one of :data:`MODELS`.
 
     Parameters
     ----------
     model, backend : str
-        As they were asked for.
+        What was asked for.
     n, d : int
-        Rows and columns.
+        Rows and columns of the table.
     device : str
-        The one on which the table is read.
+        The one on which the table is fitted.
     """
     if model in MODELS:
         return str(model)
@@ -293,15 +284,54 @@ def views_for(model: Any, backend: str, n: int, d: int, device: str) -> str:
 
 
 def _most_rows(backend: str, d: int, device: str) -> int:
-    """That are read in all views."""
+    """Return the most rows with which so many columns are read in all views."""
     if torch.device(device).type == "cuda":
-        return DENSE_ROWS_GPU
-    if backend in ("dense", "exact"):
+        return _DENSE_ROWS_GPU
+    if backend in ("dense", "exact"):  # all weights take part, which takes longer
         return DENSE_ROWS
     return min(_MOST_ROWS, max(_WIDE_ROWS, _MOST_CELLS // max(1, d)))
 
 
-def without_diagonal(w: Any) -> Any:
+class _GraphPlan(NamedTuple):
+    """A given graph as the model reads it.
+
+    Parameters
+    ----------
+    weights : ndarray or csr_matrix of shape (n, n)
+        The weights, as the backend holds them.
+    exponent : int
+        The power of two by which they were divided.
+    backend : str
+        "dense" or "sparse".
+    """
+
+    weights: Any
+    exponent: int
+    backend: str
+
+
+def plan_graph(w: Any, backend: str, device: str) -> _GraphPlan:
+    """Check a graph that was given, and bring its weights into the form the model reads."""
+    if w.shape[0] != w.shape[1]:
+        raise ValueError(
+            "With metric='precomputed', X must have a column for every row, got shape "
+            f"{w.shape}."
+        )
+    w = _without_diagonal(w)
+    cells = w.data if sparse.issparse(w) else w
+    exponent = int(np.frexp(cells.max(initial=0.0))[1])
+    w = comparable_weights(w, exponent)
+    n, stored = w.shape[0], w.nnz if sparse.issparse(w) else None
+    backend = choose_for_graph(backend, n, stored, device_for(device, n))
+    if backend == "sparse":
+        w = sparse.csr_matrix(w)  # which its graph makes symmetric
+    else:
+        w = w.toarray() if sparse.issparse(w) else w
+        w = np.maximum(w, w.T)  # either way counts, as in a graph of nearest neighbours
+    return _GraphPlan(w, exponent, backend)
+
+
+def _without_diagonal(w: Any) -> Any:
     """Return a graph, dense or sparse, in which no row is its own neighbour."""
     w = w.copy()
     if sparse.issparse(w):
@@ -312,14 +342,8 @@ def without_diagonal(w: Any) -> Any:
     return w
 
 
-def weight_exponent(w: Any) -> int:
-    """Return the exponent of two of a graph's largest weight, dense or sparse."""
-    cells = w.data if sparse.issparse(w) else w
-    return int(np.frexp(cells.max(initial=0.0))[1])
-
-
 def comparable_weights(w: Any, exponent: int) -> Any:
-    """Return weights divided by a power of two, which no digit is lost by.
+    """Return weights divided by a power of two, which loses no digit.
 
     The unit of a graph's weights does not matter, and sums of them must not overflow. New
     rows can have larger weights: above 1e18 times the graph's largest they are cut to that.
@@ -331,20 +355,16 @@ def comparable_weights(w: Any, exponent: int) -> Any:
     return scaled
 
 
-def symmetric_weights(w: Any) -> Float[ndarray, "n n"]:
-    """Return a graph as a matrix in which either way counts, as of nearest neighbours."""
-    w = w.toarray() if sparse.issparse(w) else w
-    return np.maximum(w, w.T)
-
-
 def prior_for(
     asked: Any, codes: Int[ndarray, " n"], count: int
 ) -> Float[ndarray, " classes"]:
-    """How frequent each of so many classes is: as asked for, else by the labels."""
+    """Return how frequent each class is: as asked for, else as among the labels."""
     if asked is None:
         share = np.bincount(codes[codes >= 0], minlength=count) + 1.0
     elif isinstance(asked, str):
-        check_choice("class_prior", asked, ["uniform"], "an array with a number a class")
+        check_choice(
+            "class_prior", asked, ["uniform"], "an array with one number per class"
+        )
         share = np.ones(count)
     else:
         share = _as_numbers(asked)
@@ -359,7 +379,7 @@ def prior_for(
 
 
 def _as_numbers(asked: Any) -> ndarray:
-    """Return numbers, or none at all where something else was given."""
+    """Return an array of numbers, or an empty one where something else was given."""
     try:
         return np.asarray(asked, dtype=float)
     except (TypeError, ValueError):

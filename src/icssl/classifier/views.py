@@ -2,7 +2,7 @@
 
 No one metric suits every table. A view is fitted on the rows of a context and maps any row
 by itself, so that a new row's place does not depend on the rows that come with it. Columns
-weigh by their standard deviation: whoever makes a context gives them comparable ones.
+weigh by their standard deviation: whoever makes a context has to make them comparable.
 """
 
 from collections.abc import Sequence
@@ -13,32 +13,35 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 VIEWS = ("raw", "ranks", "half", "white", "relevant")
+"""The views that there are; which are used, and how, :data:`GRAPHS` of the kernels says."""
+
+LONGEST = 20.0
+"""Longest that a row can be, times the root mean square length of the context's rows."""
 
 _LIMIT = 10.0  # standard deviations: one wild cell must not be all that a row is
-_NEGLIGIBLE = 1e-3  # of the largest variance: directions below are not blown up
-LONGEST = 20.0  # times the root mean square length of the context's rows
+_NEGLIGIBLE = 1e-3  # share of the largest variance: directions below are not blown up
 _IRRELEVANT = 0.05  # the least weight of a column, squared
 _TINY = 1e-9
 
 
 @dataclass(frozen=True)
 class Views:
-    """What some views of a batch of contexts are made with.
+    """Fitted views of a batch of contexts, which map any rows.
 
     Parameters
     ----------
     names : tuple of str
-        Of :data:`VIEWS`.
+        Which of :data:`VIEWS` to make.
     mean, deviation : Tensor of shape (b, 1, d)
-        Of the columns.
+        Mean and standard deviation of the columns.
     ordered : Tensor of shape (b, d, n)
         The columns' values in order.
     spread : Tensor of shape (b, 1, d)
         Standard deviation of the columns' normal scores.
     centre : Tensor of shape (b, 1, d)
-        Of the columns, after the limit.
+        Mean of the columns, after wild cells are limited.
     half, white : Tensor of shape (b, d, min(n, d)), optional
-        What whitens them, by the square root and fully.
+        Matrices that whiten the columns, by the square root and fully.
     relevance : Tensor of shape (b, 1, d)
         Weights of the columns by how much the labels differ in them.
     sizes : tuple of Tensor of shape (b, 1, 1)
@@ -64,32 +67,44 @@ class Views:
         labelled: Int[Tensor, "b m"],
         target: Float[Tensor, "b m c"],
     ) -> "Views":
-        """Of contexts; ``target`` are one-hot classes of labelled rows, or zeros."""
+        """Fit views to contexts.
+
+        Parameters
+        ----------
+        x : Tensor
+            Columns of the tables.
+        names : sequence of str
+            Which of :data:`VIEWS` to make.
+        labelled, target : Tensor
+            Indices of labelled rows, and their classes, one-hot; zeros for none.
+        """
         mean = x.mean(dim=1, keepdim=True)
         deviation = (x - mean).square().mean(dim=1, keepdim=True).sqrt()
-        z = _limited(x, mean, deviation)
+        z = _limit_cells(x, mean, deviation)
         ordered = z.mT.contiguous().sort(dim=-1).values
         spread = _scores(ordered, z).square().mean(dim=1, keepdim=True).sqrt()
         centre = z.mean(dim=1, keepdim=True)
         whitens = {"half", "white"} & set(names)
         half, white = _whitening(z - centre) if whitens else (None, None)
-        one = torch.ones_like(mean)
-        found = cls(
-            tuple(names), mean, deviation, ordered, spread, centre, half, white, one
+        equal = torch.ones_like(mean)
+        views = cls(
+            tuple(names), mean, deviation, ordered, spread, centre, half, white, equal
         )
+        # Relevance is read off the ranks of labelled rows, and sizes off the views: either
+        # needs views that are fitted so far.
         if "relevant" in names:
-            known = found._ranks(z).gather(1, _columns_of(labelled, z))
-            found = replace(found, relevance=_relevance(known, target).to(z.dtype))
-        return replace(found, sizes=tuple(_size(view) for view in found(x)))
+            ranks = take_rows(views._ranks(z), labelled)
+            views = replace(views, relevance=_relevance(ranks, target).to(z.dtype))
+        return replace(views, sizes=tuple(_size(view) for view in views(x)))
 
     def __call__(self, x: Float[Tensor, "b r d"]) -> tuple[Tensor, ...]:
-        """Any rows in every view, each (b, r, columns of the view)."""
-        z = _limited(x, self.mean, self.deviation)
-        made = tuple(self._view(name, z) for name in self.names)
+        """Return any rows in every view, each of shape (b, r, columns of the view)."""
+        z = _limit_cells(x, self.mean, self.deviation)
+        views = tuple(self._view(name, z) for name in self.names)
         if not self.sizes:
-            return made
+            return views
         return tuple(
-            _shortened(view / size) for view, size in zip(made, self.sizes, strict=True)
+            _shorten(view / size) for view, size in zip(views, self.sizes, strict=True)
         )
 
     def _view(self, name: str, z: Tensor) -> Tensor:
@@ -97,30 +112,31 @@ class Views:
             return self._ranks(z)
         if name == "relevant":
             return self._ranks(z) * self.relevance
-        turn = {"raw": None, "half": self.half, "white": self.white}[name]
-        return z - self.centre if turn is None else (z - self.centre) @ turn
+        whitening = {"raw": None, "half": self.half, "white": self.white}[name]
+        return z - self.centre if whitening is None else (z - self.centre) @ whitening
 
     def _ranks(self, z: Tensor) -> Tensor:
-        """Normal scores, of the columns' own deviations."""
+        """Return normal scores, each column with the deviation it has in the table."""
         # A constant column has one rank, which says nothing.
         scores = _scores(self.ordered, z) * (self.deviation / self.spread.clamp(min=_TINY))
-        # Beyond the context there are no ranks: as far as it is.
+        # Outside the observed range, extend linearly by the distance past the end.
         first, last = self.ordered[..., 0], self.ordered[..., -1]
         return scores + z - z.clamp(first[:, None], last[:, None])
 
 
-def _relevance(known: Tensor, target: Tensor) -> Tensor:
-    """By the share of a column's variance over labelled rows that lies between classes.
+def _relevance(labelled: Tensor, target: Tensor) -> Tensor:
+    """Return column weights: the share of variance of labelled rows between classes.
 
-    Less what chance would give, as in omega squared; with one label a class, nothing can be
-    said, and all columns weigh alike.
+    What chance would give is taken off, as in omega squared. With one label per class
+    nothing can be said, and all columns weigh alike.
     """
-    known, target = known.double(), target.double()  # whatever the order of the classes
-    real = target.sum(-1, keepdim=True)
-    m, c = real.sum(1, keepdim=True), target.shape[-1]
+    # In float64 the order in which classes are summed does not show.
+    labelled, target = labelled.double(), target.double()
+    valid = target.sum(-1, keepdim=True)
+    m, c = valid.sum(1, keepdim=True), target.shape[-1]
     counts = target.sum(1)[..., None]
-    mean = (known * real).sum(1, keepdim=True) / m
-    centred = (known - mean) * real
+    mean = (labelled * valid).sum(1, keepdim=True) / m
+    centred = (labelled - mean) * valid
     total = centred.square().sum(1, keepdim=True)
     means = target.mT @ centred / counts.clamp(min=1)
     between = (counts * means.square()).sum(1, keepdim=True)
@@ -130,17 +146,13 @@ def _relevance(known: Tensor, target: Tensor) -> Tensor:
     return torch.where(m > c, weight, torch.ones_like(weight))
 
 
-def _columns_of(indices: Tensor, z: Tensor) -> Tensor:
-    return indices[..., None].expand(-1, -1, z.shape[-1])
-
-
-def _limited(x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+def _limit_cells(x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     limit = _LIMIT * deviation
     return (x - mean).clamp(-limit, limit)
 
 
 def _scores(ordered: Tensor, z: Tensor) -> Tensor:
-    """Normal scores of values among those in order; equal ones share the middle."""
+    """Return normal scores of values among those in order; equal ones share the middle."""
     values, n = z.mT.contiguous(), ordered.shape[-1]
     below = torch.searchsorted(ordered, values, right=False)
     up_to = torch.searchsorted(ordered, values, right=True)
@@ -148,12 +160,13 @@ def _scores(ordered: Tensor, z: Tensor) -> Tensor:
     return torch.special.ndtri(rank.double() / n).to(z.dtype).mT
 
 
-def _shortened(view: Tensor) -> Tensor:
-    """Rows that are far longer than most, as whitening makes new ones, are cut short."""
+def _shorten(view: Tensor) -> Tensor:
+    """Cut short the rows that are far longer than most, as whitening can make new rows."""
     return view * (LONGEST / view.norm(dim=-1, keepdim=True).clamp(min=_TINY)).clamp(max=1)
 
 
 def _size(view: Tensor) -> Tensor:
+    """Return the root mean square length of a row."""
     return view.square().sum(-1).mean(-1)[:, None, None].clamp(min=_TINY).sqrt()
 
 
@@ -168,8 +181,8 @@ def _whitening(z: Tensor) -> tuple[Tensor, Tensor]:
     wider = z.double()
     values, vectors = torch.linalg.eigh(wider @ wider.mT if wide else wider.mT @ wider)
     length = values.clamp(min=0).sqrt()
-    kept = values > _NEGLIGIBLE * values[..., -1:].clamp(min=_TINY)
-    inverse = torch.where(kept, 1 / length.clamp(min=_TINY), 0.0)[:, None]
+    has_variance = values > _NEGLIGIBLE * values[..., -1:].clamp(min=_TINY)
+    inverse = torch.where(has_variance, 1 / length.clamp(min=_TINY), 0.0)[:, None]
 
     def function(of_lengths: Tensor) -> Tensor:
         return vectors * of_lengths @ vectors.mT
@@ -181,3 +194,8 @@ def _whitening(z: Tensor) -> tuple[Tensor, Tensor]:
     else:
         half, white = function(inverse.sqrt()), function(inverse)
     return half.to(z.dtype), white.to(z.dtype)
+
+
+def take_rows(rows: Float[Tensor, "b n p"], indices: Int[Tensor, "b i"]) -> Tensor:
+    """Return some rows of every context of a batch."""
+    return rows.gather(1, indices[..., None].expand(-1, -1, rows.shape[-1]))

@@ -25,9 +25,9 @@ from icssl.tables.reader import image_files, open_image, read_features
 class FeatureSpec(PointSource):
     """Source of episodes whose points are rows of a table of features.
 
-    By default as the paper's ImageNet100 episodes: two classes drawn at random, 50 images
-    of each. A row may come again in another episode, never twice in one. Training and test
-    episodes have no class in common.
+    The defaults are the paper's ImageNet100 episodes: two classes drawn at random, and 50
+    images of each. A row may come again in another episode, never twice in one. Training
+    and test episodes have no class in common.
 
     Parameters
     ----------

@@ -2,10 +2,10 @@
 
 Representations are compared by angles to the true eigenvectors, and by their nearest
 neighbours with the measures of "The Platonic Representation Hypothesis" (Huh et al., 2024).
-Neighbours are ranked by cosine similarity, as there: the inner product of features of unit
-length. A point is no neighbour of itself; of neighbours equally near, the first in the
-order of the points comes first. Unlike in its published runs, features are not clamped at a
-quantile, which would make the measures depend on the axes of the representation.
+Neighbours are ranked by cosine similarity, as in that paper: the inner product of features
+of unit length. A point is no neighbour of itself; of neighbours equally near, the first in
+the order of the points comes first. Unlike in its published runs, features are not clamped
+at a quantile, which would make the measures depend on the axes of the representation.
 """
 
 from collections.abc import Callable
@@ -168,6 +168,6 @@ def eigenmap_angles(
     return EigenmapAngles(steps, largest(bottom), to_truth)
 
 
-def _check_columns(k: int, what: str, given: int) -> None:
-    if given < k:
-        raise ValueError(f"k = {k} needs as many {what}, got {given}.")
+def _check_columns(k: int, what: str, columns: int) -> None:
+    if columns < k:
+        raise ValueError(f"k = {k} needs as many {what}, got {columns}.")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from icssl._util.errors import check_choice, check_positive
 from icssl.episodes.episode import Episode
+from icssl.episodes.ground_truth import squared_distances
 
 SCALINGS = ("isotropic", "coordinate")
 
@@ -161,12 +162,7 @@ def _unit(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return torch.where(size > _CONSTANT, x / size, 0.0)
 
 
-def squared_distances(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n n"]:
-    """Return squared Euclidean distances, exact also for near points."""
-    return torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
-
-
 def gaussian_kernel(x: Float[Tensor, "b n d"], bandwidth: float) -> Float[Tensor, "b n n"]:
     """Return exp(-d^2 / 2 h^2) with bandwidth h, ones on the diagonal."""
     check_positive("bandwidth", bandwidth)
-    return (-squared_distances(x) / (2 * bandwidth**2)).exp()
+    return (-squared_distances(x, x) / (2 * bandwidth**2)).exp()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from icssl._util.errors import check_at_least, check_choice, check_positive
 from icssl.episodes.episode import Episode
+from icssl.episodes.ground_truth import identity_like, squared_distances
 from icssl.methods.base import (
     SCALINGS,
     Grid,
@@ -17,7 +18,6 @@ from icssl.methods.base import (
     class_shares,
     label_matrix,
     scale_points,
-    squared_distances,
 )
 
 _KERNELS = ("rbf", "knn")
@@ -75,7 +75,7 @@ class LabelSpreading(Tunable):
         # As in scikit-learn: who is no one's neighbour counts as having one.
         log_degree = log_degree.masked_fill(log_degree.isinf(), 0.0) / 2
         similar = (log_weights - log_degree[:, :, None] - log_degree[:, None]).exp()
-        spread = torch.linalg.solve(_identity(similar) - self.alpha * similar, labels)
+        spread = torch.linalg.solve(identity_like(similar) - self.alpha * similar, labels)
         return _shares(spread, labels).to(episode.x.dtype)
 
 
@@ -171,7 +171,7 @@ class PoissonLearning(Scoring):
         constant = root / root.norm(dim=1, keepdim=True)
         # The normalised Laplacian is singular along this constant alone, if the graph is
         # connected; each further part adds a singular direction of its own.
-        system = (1 + _RIDGE) * _identity(weights) - weights / (root * root.mT)
+        system = (1 + _RIDGE) * identity_like(weights) - weights / (root * root.mT)
         solution = torch.linalg.solve(system + constant @ constant.mT, source / root) / root
         return solution.masked_fill(~labels.any(dim=1, keepdim=True), -torch.inf)
 
@@ -231,10 +231,6 @@ def _shares(mass: Tensor, labels: Tensor) -> Tensor:
     return torch.where(total > 0, mass / total, class_shares(labels))
 
 
-def _identity(matrix: Tensor) -> Tensor:
-    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-
-
 def _log_affinity(
     x: Float[Tensor, "b n d"], kernel: str, bandwidth: float, neighbours: int
 ) -> Float[Tensor, "b n n"]:
@@ -255,7 +251,7 @@ def _log_affinity(
         Neighbours of ``"knn"``, without the point itself; at most all points.
     """
     check_choice("kernel", kernel, _KERNELS)
-    squared = squared_distances(x)
+    squared = squared_distances(x, x)
     squared.diagonal(dim1=1, dim2=2).fill_(torch.inf)
     if kernel == "rbf":
         check_positive("bandwidth", bandwidth)
@@ -271,7 +267,7 @@ def self_tuned_graph(x: Float[Tensor, "b n d"], neighbours: int) -> Float[Tensor
     distance from the last of them; both directions are averaged. This is the graph of
     the GraphLearning package.
     """
-    squared = squared_distances(x)
+    squared = squared_distances(x, x)
     squared.diagonal(dim1=1, dim2=2).fill_(torch.inf)
     nearest = _nearest(squared, neighbours)
     last = nearest.values[..., -1:]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from icssl._util.errors import check_at_least, check_choice, check_positive
 from icssl.episodes.episode import Episode
+from icssl.episodes.ground_truth import squared_distances
 from icssl.episodes.labels import ball_labels, lower_half
 from icssl.methods.base import (
     SCALINGS,
@@ -17,7 +18,6 @@ from icssl.methods.base import (
     class_shares,
     label_matrix,
     scale_points,
-    squared_distances,
 )
 
 _COVARIANCES = ("full", "diagonal", "spherical")
@@ -84,7 +84,8 @@ class NearestNeighbour(Tunable):
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
         """Return class probabilities of every point."""
-        squared = squared_distances(scale_points(episode.x, self.scaling))
+        x = scale_points(episode.x, self.scaling)
+        squared = squared_distances(x, x)
         nearest = squared.masked_fill(~episode.labelled[:, None], torch.inf).argmin(dim=-1)
         labels = label_matrix(episode).to(episode.x.dtype)
         return labels.gather(1, nearest[..., None].expand_as(labels))

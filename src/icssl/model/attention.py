@@ -227,6 +227,7 @@ class _TransposedSDPA(torch.autograd.Function):
     @staticmethod
     def forward(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         with torch.enable_grad():
+            # Any values will do, since the product is linear in them; zeros need no data.
             unread = value.new_zeros(*key.shape[:-1], value.shape[-1], requires_grad=True)
             read = _sdpa(query.detach(), key.detach(), unread)
             (result,) = torch.autograd.grad(read, unread, value)
@@ -295,6 +296,7 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     They want four axes and one width, a multiple of eight, for all three; otherwise torch
     silently falls back to the n x n matrix. Zero columns change no score.
     """
+    # The next multiple of eight.
     width = -(-max(query.shape[-1], value.shape[-1]) // 8) * 8
     batch = query.shape[:-2]
 

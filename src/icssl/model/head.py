@@ -123,6 +123,7 @@ class GradientDescentHead(nn.Module):
         if self.kernel == "rbf":
             return (-gamma * squared_distances(query, key)).exp() * readable[:, None]
         scores = gamma * (query @ key.mT)
+        # Every episode has a labelled point, so that no row is -inf throughout.
         return scores.masked_fill(~readable[:, None], -torch.inf).softmax(dim=-1)
 
     def coefficients(
@@ -139,7 +140,7 @@ class GradientDescentHead(nn.Module):
         """
         target = w[y.clamp(min=0)]  # unlabelled points may carry -1; they are masked
         weight = (labelled / labelled.sum(dim=1, keepdim=True, dtype=w.dtype))[..., None]
-        f = torch.zeros_like(target)
+        f = torch.zeros_like(target)  # the paper starts from f = 0
         added = []
         for step_size in self.step_size:
             added.append(step_size * weight * (target - self.expectation(f, w)))
@@ -178,6 +179,7 @@ class GradientDescentHead(nn.Module):
         check_choice("backend", backend, STAGE_BACKENDS)
         w = self.class_embeddings(n_classes or self.n_classes).to(phi.dtype)
         if backend != "matrix_free":
+            # All n points as keys: shapes do not depend on m, as CUDA graphs ask.
             kernel = self.kernel_matrix(phi, phi, labelled)
             added = self.coefficients(kernel, y, labelled, w)
         else:
@@ -194,6 +196,7 @@ class GradientDescentHead(nn.Module):
 
 def simplex(n_classes: int, *, like: Tensor) -> Float[Tensor, "c c"]:
     """Return unit vectors at equal angles, one per row: permuting classes permutes them."""
+    # Corners of the standard simplex, moved to their centre and brought to length one.
     eye = torch.eye(n_classes, dtype=like.dtype, device=like.device)
     return (eye - 1 / n_classes) * (n_classes / (n_classes - 1)) ** 0.5
 
@@ -238,7 +241,7 @@ class EncoderHead(nn.Module):
         Width of the state, attention heads and layers; ``width`` must be a multiple of
         ``heads``.
     distance_bias : {"none", "points"}
-        What the attention logits see distances of.
+        Whether attention logits also see the distances of the points.
     """
 
     def __init__(

@@ -51,6 +51,8 @@ def mixed_walks(
     mix : Tensor of shape (o, h)
         Weights of the heads in each of the o mixtures.
     """
+    # Two numbers per head are all that the score depends on. The tilt is zero where queries
+    # and keys have one factor: then only distances matter, not where the cloud lies.
     sharpness = query_scale * key_scale
     tilt = key_scale * (query_scale - key_scale)
     if has_kernels(x):
@@ -118,6 +120,7 @@ def fold_models(size: int, in_dims: tuple[Any, ...], inputs: tuple[Any, ...]) ->
     folded: list[Any] = []
     for dim, value in zip(in_dims, inputs, strict=True):
         if isinstance(value, Tensor):
+            # What all models share has no axis of models (dim is None): it is repeated.
             by_model = (
                 value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
             )
@@ -129,6 +132,7 @@ def fold_models(size: int, in_dims: tuple[Any, ...], inputs: tuple[Any, ...]) ->
 
 def _sum_over(weights: Tensor, matrices: Tensor) -> Tensor:
     """Return ``sum_j weights_ij matrices_j``, of shape (b, i, n, n)."""
+    # One product of (i, j) and (j, n * n) per episode; einsum would move axes first.
     flat = matrices.flatten(2)
     product = weights.expand(len(flat), *weights.shape) @ flat
     return product.unflatten(2, matrices.shape[2:])
@@ -155,6 +159,7 @@ class Walk:
     matrix: Float[Tensor, "b h n n"] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        # Both products of a layer, with the points and with R, use the same matrix.
         if self.backend == "dense":
             object.__setattr__(self, "matrix", self.dense())
 
@@ -245,6 +250,7 @@ class LaplacianOperator:
         self.factors = tuple(factors)
         self.start = start
         self.matrix = matrix
+        # Stage 2 applies R R^T in every layer: one product instead of two each time.
         self._gram_matrix = None if matrix is None else matrix @ matrix.mT
 
     def matmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
@@ -284,6 +290,7 @@ class LaplacianOperator:
         It is the product of all ``keep``. Differences between duplicates of a point are
         such vectors.
         """
+        # A learned R_0 acts on such vectors too, in a way that is not known.
         gain: Tensor | float = 0.0 if not self.factors or self.start is not None else 1.0
         for factor in self.factors:
             gain = gain * factor.keep
@@ -293,6 +300,7 @@ class LaplacianOperator:
         """Return R as a matrix."""
         if self.matrix is not None:
             return self.matrix
+        # R_0 is the identity unless it is learned: the first factor needs no product.
         result = self.factors[0].dense()
         if self.start is not None:
             result = result @ self.start

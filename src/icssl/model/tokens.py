@@ -73,6 +73,7 @@ class TokenTransformer:
             raise ValueError(f"every episode needs one m, got {counts.tolist()} labelled.")
         self.head, self.labelled = head, labelled
         self.w = head.class_embeddings(head.n_classes)
+        # Columns of a token, in the order of the paper: f, E[w|f], w_y, phi.
         width = self.w.shape[1]
         slots = torch.arange(3 * width + phi.shape[-1]).split([width] * 3 + [phi.shape[-1]])
         self.f_slot, self.expectation_slot, self.label_slot, self.phi_slot = slots
@@ -87,6 +88,7 @@ class TokenTransformer:
         everyone = torch.ones_like(self.labelled)
         tokens, result = self.tokens, [self.tokens]
         for descend in self.descend:
+            # Both heads read the same tokens, so that head 1 still sees the old E[w|f].
             tokens = tokens + descend(tokens, self.labelled) + self.erase(tokens, everyone)
             tokens = tokens + self._mlp(tokens)
             result.append(tokens)
@@ -110,6 +112,7 @@ class TokenTransformer:
             if self.head.log_gamma is None
             else self.head.log_gamma.exp()
         )
+        # Keys and queries are sqrt(gamma) phi: exp(-|key - query|^2) has bandwidth gamma.
         look[self.phi_slot, self.phi_slot] = gamma.sqrt()
         value = self._zeros()
         value[self.label_slot, self.f_slot] = rate
@@ -120,7 +123,8 @@ class TokenTransformer:
     def _erasing_head(self, gap: float) -> _AttentionHead:
         """Return head 2: an RBF so narrow that a token sees and erases its own E[w|f]."""
         look = self._zeros()
-        look[self.phi_slot, self.phi_slot] = _INVISIBLE**0.5 / gap  # lambda
+        # The paper's lambda, just large enough: the nearest two tokens are 750 nats apart.
+        look[self.phi_slot, self.phi_slot] = _INVISIBLE**0.5 / gap
         value = self._zeros()
         value[self.expectation_slot, self.expectation_slot] = 1.0
         return _AttentionHead("rbf", look, look, value, -torch.eye(len(look)).to(look))

@@ -133,6 +133,7 @@ class ICSSLTransformer(nn.Module):
         operator, unit = None, size_like(x.shape[-2], x) ** 0.5
         if self.laplacian is not None and self.eigenmap is not None:
             operator = self.laplacian(points, backend=backend, record=record)
+            # Stage 2 applies R dozens of times: an n x n matrix pays off unless n is large.
             if backend != "matrix_free":
                 operator = operator.form()
             # The start reads x, whose axes do not depend on the order of the points.

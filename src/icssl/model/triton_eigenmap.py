@@ -68,6 +68,8 @@ class _Recursion(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         b, n = gram.shape[:2]
         weights = [w.contiguous() for w in (keep, on_operator, query_key, value)]
+        # F before every step and after the last: the backward pass reads them, and so does
+        # the product with G, whose threads need rows of F that others computed.
         history = gram.new_empty(b, n, steps + 1, _WIDE)
         lengths = gram.new_empty(b, steps, _WIDE)
         _forward_kernel[(b,)](
@@ -156,6 +158,7 @@ class _RecursionBackward(FirstDerivative):
             block=_BLOCK,
             num_warps=_WARPS,
         )
+        # dG = sum_t dP_t F_t^T, with all steps side by side in the columns.
         before = history[:, :, :steps].flatten(2)
         of_gram = of_power.flatten(2) @ before.mT
         summed = [w.unflatten(0, (models, -1)).sum(dim=1) for w in of_weights]
@@ -248,7 +251,7 @@ def _forward_kernel(
     tl.store(history + j[:, None] * stride + c[None, :], f, mask=inside)
     for t in range(steps):
         tl.debug_barrier()  # other threads of this program read what was stored
-        layer = (t // layer_loops) % layers
+        layer = (t // layer_loops) % layers  # the order of application_order
         power = _apply_gram(gram, history + t * wide, stride, n, j, c, points, block)
         mixing = _mixing(
             keep, query_key, value, _product(tl.trans(f), f), square, layer, heads, wide

@@ -164,6 +164,7 @@ def _read_fast(
     x, y = _pad_to_tiles(x, r, _READERS), _pad_to_tiles(y, o, _OTHERS)
     # Padding gets weight zero through its score: the first column of readers is one.
     y[:, o:, 0] = -_LARGEST_HALF
+    # Values of size one leave float16 the most room.
     largest = value.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
     value = _pad_to_tiles(value / largest, o, _OTHERS)
     result = x.new_zeros(b, x.shape[1], value.shape[-1])
@@ -297,6 +298,7 @@ def _kernel(
     readers: tl.constexpr,
     others: tl.constexpr,
 ):
+    # One program per tile of readers and episode; it passes over all others, tile by tile.
     b = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * readers + tl.arange(0, readers)
     coordinates, lanes = tl.arange(0, wide), tl.arange(0, width)
@@ -368,6 +370,7 @@ def _fast_kernel(
         score = tl.dot(reader, tl.load(y_rest + other_place))
         score = tl.dot(reader_rest, other, score)
         score = tl.dot(reader, other, score)
+        # Raised, so that small weights are not lost in float16 below.
         weight = tl.exp2(score + higher)
         rough = weight.to(tl.float16)
         rest = (weight - rough).to(tl.float16)

@@ -30,6 +30,7 @@ def mixed_walks_on_gpu(
     There may be at most two mixtures o.
     """
 
+    # A view, not a copy: autograd adds up the gradients over episodes.
     def by_episode(weights: Tensor) -> Tensor:
         return weights.expand(len(x), *weights.shape)
 
@@ -46,6 +47,7 @@ class _Walks(torch.autograd.Function):
         outputs, heads = mix.shape[1:]
         result = x.new_empty(b, outputs, n, n)
         wide, rows = _tile(n)
+        # A softmax needs its whole row, so a program has all columns of some rows.
         grid = (b, triton.cdiv(n, rows))
         _forward_kernel[grid](
             *inputs, result, n, d, heads, outputs, wide, rows, num_warps=_WARPS
@@ -78,9 +80,11 @@ class _WalksBackward(FirstDerivative):
         b, n, d = x.shape
         outputs, heads = mix.shape[1:]
         grad_distance, grad_norm = x.new_empty(b, n, n), x.new_empty(b, n)
-        padded = triton.next_power_of_2(heads)
+        padded = triton.next_power_of_2(heads)  # Triton's ranges are powers of two
         by_head = x.new_empty(b, 4, padded)  # sharpness, tilt and one or two mixtures
         wide, rows = _tile(n)
+        # One program per episode: it adds up gradients of weights without atomics, so that
+        # the result does not depend on the order of programs.
         _backward_kernel[(b,)](
             *inputs,
             grad_distance,
@@ -156,7 +160,7 @@ def _forward_kernel(
     wide: tl.constexpr,
     rows: tl.constexpr,
 ):
-    b = tl.program_id(0).to(tl.int64)
+    b = tl.program_id(0).to(tl.int64)  # offsets b * n * n can exceed 32 bits
     i = tl.arange(0, wide)
     j = tl.program_id(1) * rows + tl.arange(0, rows)
     real, rows_real = i < n, j < n
@@ -170,6 +174,7 @@ def _forward_kernel(
     distance = _squared_distances(points, i, j, n, d, real, rows_real, distance)
     first = tl.zeros((rows, wide), kind)
     second = tl.zeros((rows, wide), kind)
+    # Distances are computed once for all heads; the loop over these is unrolled.
     for h in tl.static_range(heads):
         sharp = tl.load(sharpness + b * heads + h)
         tilted = tl.load(tilt + b * heads + h)
@@ -240,7 +245,7 @@ def _backward_kernel(
                 of_walk += tl.load(mix + (b * outputs + 1) * heads + h) * second
             # The derivative of a softmax: what a whole row shares has no effect.
             of_score = walk * (of_walk - tl.sum(walk * of_walk, axis=1)[:, None])
-            of_score = tl.where(inside, of_score, 0.0)
+            of_score = tl.where(inside, of_score, 0.0)  # rows of padding have no gradient
             of_distance -= sharp * of_score
             by_key = tl.sum(of_score, axis=0)
             of_norm += tilted * by_key

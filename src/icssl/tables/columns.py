@@ -152,8 +152,8 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         numbers = self._numbers(plain, j)
         if numbers is None:
             raise ValueError(
-                f"column {self._name(j)} held numbers when it was fitted, and now a cell "
-                "that is none."
+                f"column {self._name(j)} held numbers when it was fitted, and now has a "
+                "cell that is no number."
             )
         return numbers
 
@@ -189,11 +189,13 @@ class ColumnScale:
     @classmethod
     def fit(cls, values: Float[ndarray, "d n"]) -> "ColumnScale":
         """Measure columns, one per row of ``values``; NaN is a missing cell."""
+        # fmax skips NaN; frexp gives the power of two above the largest value.
         exponent = np.frexp(np.fmax.reduce(np.abs(values), axis=1, initial=0.0))[1][:, None]
         # Sums of sorted numbers do not depend on the order of the rows.
         unit = np.sort(np.ldexp(values, -exponent), axis=1)  # missing ones at the end
         missing = np.isnan(unit)
         count = (~missing).sum(axis=1, keepdims=True)
+        # The two middle places among those that are there; one and the same if odd.
         middle = (np.maximum(count - 1, 0) // 2, np.minimum(count // 2, unit.shape[1] - 1))
         median = sum(np.take_along_axis(unit, places, axis=1) / 2 for places in middle)
         median = np.nan_to_num(median)  # of a column without a number
@@ -201,6 +203,7 @@ class ColumnScale:
         rest = np.where(missing, median, unit) - median
         mean = rest.mean(axis=1, keepdims=True)
         sd = rest.std(axis=1, keepdims=True)
+        # There is nothing to divide by: infinity makes zeros of it, also in new rows.
         constant = rest.min(axis=1) == rest.max(axis=1)
         sd[constant] = np.inf
         return cls(exponent, median, mean, sd)
@@ -264,7 +267,7 @@ def _columns(table: Any) -> Sequence[ndarray | _Labels]:
 
 
 def _stack(columns: Sequence[Any], table: Any) -> Float[ndarray, "d n"]:
-    """Return columns one below the other; without any, an empty array as long as they."""
+    """Return columns one below the other; without columns, an empty array of this width."""
     return np.stack(columns) if columns else np.empty((0, table.shape[0]))
 
 

@@ -20,7 +20,7 @@ from icssl.tables.table_file import FileTable, ReadOptions, Source
 
 @dataclass(frozen=True)
 class TableFormat:
-    """How files with one suffix are read and written.
+    """The reader and the writer of files with one suffix.
 
     Parameters
     ----------
@@ -31,8 +31,9 @@ class TableFormat:
         Takes what was stored in the file, the columns to add by their names, the path, and
         the separator. ``icssl classify`` takes only formats that can be written.
     on_page : bool
-        Whether the page of ``icssl explore`` takes such files from strangers. A compressed
-        format must then hold to ``options.limits`` before it unpacks anything.
+        Whether the page of ``icssl explore`` takes such files from strangers. They must be
+        read as a data frame, and a compressed format must hold to ``options.limits`` before
+        it unpacks anything.
     packages : tuple of str
         Packages to import, which ``pip install 'icssl[tables]'`` installs.
     """
@@ -90,7 +91,7 @@ def read_file(
     source : Source
         The file.
     options : ReadOptions, optional
-        How it is asked for.
+        How to read it.
     allowed : iterable of str, optional
         Suffixes to take; by default all.
     """
@@ -102,6 +103,7 @@ def read_file(
     form = FORMATS[suffix]
     _check_installed(suffix, form.packages)
     table = form.read(source, options)
+    # Once more for formats that do not look at the limits themselves.
     if options.limits is not None:
         options.limits.check_columns(source.name, len(table.names))
         options.limits.check_rows(source.name, len(table.cells))

@@ -86,7 +86,7 @@ def page_bytes(content: bytes, chunk: Any, most: int) -> int:
     chunk : pyarrow.parquet.ColumnChunkMetaData
         What the footer says about the chunk.
     most : int
-        Bytes beyond which nobody needs to know.
+        Bytes after which counting stops.
     """
     start = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:

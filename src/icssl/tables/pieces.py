@@ -85,6 +85,7 @@ def pieces_of(
     total = sum(rows.values())
     if not total:
         raise ValueError(f"{path} has no rows.")
+    # So small that a worker has memory for one, and so many that all workers have some.
     fit = min(MOST_ROWS, MOST_CELLS // max(len(schema.names), 1), -(-total // several))
     most = most or max(_LEAST_ROWS, fit)
     ranges = [

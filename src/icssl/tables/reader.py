@@ -25,7 +25,7 @@ from icssl.tables.formats import (
 from icssl.tables.table_file import FileTable, ReadOptions, Source, check_names
 
 LABEL_NAMES = ("label", "target", "class", "y")
-"""Names of columns that are taken for labels where nobody says which column it is."""
+"""Names of columns that are taken for labels unless a person names the column."""
 
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 _SIDE = 32  # pixels of an image that is read as features
@@ -33,7 +33,7 @@ _SIDE = 32  # pixels of an image that is read as features
 
 @dataclass(frozen=True, eq=False)
 class LabelTable:
-    """A table of which some rows have a label.
+    """A table in which some rows have a label.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class LabelTable:
 def read_table(
     source: Path | Source, target: str, *, drop: Sequence[str] = (), separator: str = ","
 ) -> LabelTable:
-    """Read a table of which some rows have a label.
+    """Read a table in which some rows have a label.
 
     Parameters
     ----------
@@ -140,6 +140,7 @@ def _stack_arrays(
     """Return all arrays that have as many rows as the target, side by side."""
     check_names(name, "array", list(arrays), [target, *drop])
     n = len(arrays[target])
+    # Images and other arrays of more dimensions become one row of numbers each.
     features = [
         array.reshape(n, -1)
         for key, array in arrays.items()
@@ -174,6 +175,7 @@ def write_table(table: LabelTable, columns: Mapping[str, ndarray], path: Path) -
     stored = table.stored
     taken = stored.column_names if hasattr(stored, "column_names") else list(stored)
     named = {_free_name(name, taken): values for name, values in columns.items()}
+    # The temporary file has a name of its own: the format is that of the final path.
     write = FORMATS[suffix_of(path)].write
     assert write is not None, path
     with replacing(path) as unfinished:
@@ -226,7 +228,7 @@ class _FeatureTable:
 
 @lru_cache(maxsize=8)
 def read_features(path: Path, label: str | None = None) -> _FeatureTable:
-    """Read features of which every row has a class.
+    """Read features and the class of every row.
 
     Parameters
     ----------
@@ -287,6 +289,7 @@ def _check_classes(path: Path, x: ndarray, y: ndarray) -> _FeatureTable:
             f"{path}: row {row}, column {column} is {x[row, column]}; {len(wrong)} such "
             "value(s) in all."
         )
+    # As texts, so that classes have the same order whatever the format stores them as.
     names, codes = np.unique(y.astype(str), return_inverse=True)
     if len(names) < 2:
         raise ValueError(f"{path}: needs two classes at least, got {len(names)}.")

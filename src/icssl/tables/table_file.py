@@ -1,4 +1,4 @@
-"""A file that holds a table: where it is, how it is asked for, and its cells.
+"""A file that holds a table: where it is, how to read it, and its cells.
 
 Readers of all formats take a :class:`Source` with :class:`ReadOptions` and return a
 :class:`FileTable`.
@@ -56,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest table that is taken from a stranger, checked before it is unpacked.
+    """Limits for tables from strangers, checked before a table is unpacked.
 
     Parameters
     ----------
@@ -102,14 +102,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How a file is asked for.
+    """Options for reading a file.
 
     Parameters
     ----------
     target : str, optional
         Column whose cells must keep all their digits, since they are labels.
     unread : sequence of str
-        Columns that nobody computes with, so that their cells may be lists.
+        Columns that are not computed with, so that their cells may be lists.
     separator : str
         Character between the cells of a CSV file.
     limits : Limits, optional
@@ -129,7 +129,7 @@ class FileTable:
     Parameters
     ----------
     cells : data frame or dict of ndarray
-        Columns of a table, or named arrays of which some have a row per label.
+        Columns of a table, or named arrays, some of which have one row per label.
     exact_labels : callable, optional
         Returns the cells of a column by its name, from where they are exact: a data frame
         has floats where some of a column's whole numbers are missing.
@@ -193,6 +193,7 @@ def check_names(
     hint : str
         End of the message that a name is missing.
     """
+    # Counted once: searching the list for each of 100,000 names would take minutes.
     counts = Counter(names)
     for name, count in counts.items():
         if count > 1:

@@ -71,6 +71,7 @@ def _missing(cells: ndarray) -> Bool[ndarray, " n"]:
 def blank_texts(cells: Iterable[Any]) -> set[str | bytes]:
     """Return the texts and bytes among the cells that stand for no label."""
     stripped = {cell: _strip(cell) for cell in cells if isinstance(cell, (str, bytes))}
+    # Where other labels are numbers written as texts, "-1" is one of them.
     numbers = any(text != "-1" and _NUMBER.fullmatch(text) for text in stripped.values())
     blank = {""} if numbers else {"", "-1"}
     return {cell for cell, text in stripped.items() if text in blank}
@@ -116,6 +117,7 @@ def _whole_numbers(cells: ndarray) -> ndarray:
     """Return labels as int64 or uint64, or refuse them where these cannot hold them."""
     if cells.dtype.kind in "iu":
         return cells
+    # Floats repeat: each value is checked once, and put back in its places.
     places: Any = slice(None)
     if cells.dtype.kind == "f":
         cells, places = np.unique(cells, return_inverse=True)

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from icssl._util.random import generator_for
 from icssl.episodes.episode import Episode
+from icssl.episodes.ground_truth import identity_like
 from icssl.episodes.labels import label_count
 from icssl.episodes.stream import Source
 from icssl.model.build import AnyModel, build_model
@@ -263,9 +264,8 @@ def subspace_loss(
     gram = phi.mT @ phi
     # Dependent columns would make it singular; the ridge is below what float32 resolves.
     size = gram.diagonal(dim1=-2, dim2=-1).mean(dim=-1)[:, None, None]
-    eye = torch.eye(gram.shape[-1], dtype=phi.dtype, device=phi.device)
     inner = phi.mT @ truth
     ridge = 10 * torch.finfo(phi.dtype).eps
-    solved = torch.linalg.solve(gram + ridge * size * eye, inner)
+    solved = torch.linalg.solve(gram + ridge * size * identity_like(gram), inner)
     seen = (inner * solved).sum(dim=(-2, -1))
     return (1 - seen / truth.square().sum(dim=(-2, -1))).mean()

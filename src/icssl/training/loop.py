@@ -74,7 +74,7 @@ def train(
     device : str
         Where training runs.
     mode : str, optional
-        See :class:`icssl.training.step.Step`; by default ``"graph"`` on a GPU and
+        Mode of :class:`icssl.training.step.Step`; by default ``"graph"`` on a GPU and
         ``"eager"`` on a CPU.
     checkpoint_every : int
         Steps between checkpoints.

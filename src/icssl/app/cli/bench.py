@@ -7,24 +7,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from icssl.app.cli.common import (
     Console,
-    Log,
     check_folder,
     counts,
     file_errors,
     names,
+    show_progress,
     user_errors,
 )
 
-bench = typer.Typer(help="Benchmarks.", no_args_is_help=True)
+bench = typer.Typer(no_args_is_help=True)
 
 
 @bench.callback()
 def main() -> None:
-    """Compare methods on data that were not made for them."""
+    """Compare methods on real datasets, or as the number of rows grows."""
 
 
 def run_below_bar(
@@ -44,27 +43,12 @@ def run_below_bar(
     """
     from icssl.bench.ray_runner import FailedSpecsError
 
-    columns = (
-        MofNCompleteColumn(),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("...", total=None, left="")
-        log = Log(console)
+    interrupted = "Interrupted: rows so far are stored. The same command goes on."
+    with show_progress(console, interrupted=interrupted) as show:
 
         def on_progress(progress: Any) -> None:
             left = progress.seconds_left
-            text = "" if left is None else f"{left / 60:.0f} min left"
-            log(f"{progress.done}/{progress.total} {text} {progress.doing}")
-            bar.update(
-                task,
-                completed=progress.done,
-                total=progress.total,
-                description=progress.doing,
-                left=text,
-            )
+            show(progress.done, progress.total, progress.doing, seconds_left=left)
             if progress.row is not None:
                 on_row(progress.doing, progress.row)
 
@@ -72,10 +56,6 @@ def run_below_bar(
             run(report=on_progress)
         except FailedSpecsError as error:
             return str(error).splitlines()
-        except KeyboardInterrupt:
-            bar.stop()
-            console.print("Interrupted: rows so far are stored. The same command goes on.")
-            raise typer.Exit(130) from None
     return []
 
 
@@ -98,11 +78,12 @@ def scale(
     data: Annotated[
         str,
         typer.Option(
-            help="clusters, a table that is made, or an .npz file with arrays x and y."
+            help="Table: clusters, which is made, or an .npz file with arrays x and y."
         ),
     ] = "clusters",
     device: Annotated[
-        str, typer.Option(help="cpu or cuda, for icssl; other methods run on the cores.")
+        str,
+        typer.Option(help="Device of icssl: cpu or cuda. Other methods run on the CPU."),
     ] = "cpu",
     threads: Annotated[
         int | None,
@@ -172,7 +153,10 @@ def _print_lines(console: Console, lines: Iterable[object]) -> None:
 def real(
     half: Annotated[
         str,
-        typer.Option(help="development, on which anything may be chosen; report; or both."),
+        typer.Option(
+            help="Half of the datasets: development (on which anything may be chosen), "
+            "report or both."
+        ),
     ] = "both",
     methods: Annotated[
         str, typer.Option(help="Names, separated by commas; peers or all.")

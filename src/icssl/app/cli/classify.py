@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from icssl.app.cli.common import (
     Address,
@@ -19,10 +17,13 @@ from icssl.app.cli.common import (
     GPUsPerTask,
     check_file,
     check_folder,
+    show_progress,
     user_errors,
 )
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from icssl.app.labelling import LabelOptions, Tally
 
 _MOST_CLASSES = 20  # in the table that is printed
@@ -74,11 +75,11 @@ _Separator = Annotated[
 _Model = Annotated[
     str,
     typer.Option(
-        help="auto, 'all views' or 'one view' of the shipped weights, or a file that "
+        help="Weights: auto, 'all views' or 'one view' of the shipped ones, or a file that "
         "ends in .safetensors."
     ),
 ]
-_Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+_Device = Annotated[str, typer.Option(help="Device: cpu, cuda or auto.")]
 _Suggest = Annotated[
     int | None,
     typer.Option(
@@ -104,7 +105,7 @@ _Seed = Annotated[
         show_default="0",
     ),
 ]
-_Force = Annotated[bool, typer.Option("--force", help="Write over old files.")]
+_Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 _Demo = Annotated[
     bool,
     typer.Option("--demo", help="Label 178 wines from nine labels; writes no table."),
@@ -256,22 +257,17 @@ def _label_pieces(options: "LabelOptions", address: str | None) -> None:
     from icssl.app.labelling_pieces import label_pieces
 
     console = Console()
-    columns = (
-        BarColumn(bar_width=20),
-        TextColumn("{task.completed:,.0f} rows {task.description}"),
-        TimeRemainingColumn(),
-    )
     with (
         user_errors(),
         ray_cluster(address, gpus_per_task=options.gpus_per_task) as ray,
         _print_warnings(console),
-        Progress(*columns, console=console, transient=True) as bar,
+        show_progress(console) as show,
     ):
         getLogger(ray.data.__name__).setLevel("ERROR")  # the bar here says how far it is
-        task = bar.add_task("are labelled: reading the context ...", total=None)
+        show(text="reading the context ...")
 
         def on_progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"of {total:,}")
+            show(done, total, "rows are labelled")
 
         tally, seconds = label_pieces(options, ray, on_progress=on_progress)
     _print_summary(console, tally.lines, tally, {"Rows": options.output})
@@ -300,7 +296,9 @@ def _print_summary(
             console.print(f"{name}: {path}", soft_wrap=True)
 
 
-def _class_table(tally: "Tally") -> Table:
+def _class_table(tally: "Tally") -> "Table":
+    from rich.table import Table
+
     from icssl.app.labelling import CLASS_HEADER
 
     table = Table()

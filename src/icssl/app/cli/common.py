@@ -85,20 +85,6 @@ def counts(option: str, text: str) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-class Log:
-    """A line now and then where there is no terminal: a log has no bar."""
-
-    def __init__(self, console: Console) -> None:
-        self._console, self._spoke = console, time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        """Print the line, or not."""
-        now = time.monotonic()
-        if not self._console.is_terminal and now - self._spoke > _LOG_SECONDS:
-            self._spoke = now
-            self._console.print(line)
-
-
 class ProgressDisplay:
     """A line that says how far a command is; :func:`show_progress` makes one.
 
@@ -191,7 +177,8 @@ def show_progress(
         TextColumn("{task.fields[left]}", markup=False),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    is_log = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=is_log) as bar:
         try:
             yield ProgressDisplay(console, bar)
         except KeyboardInterrupt:

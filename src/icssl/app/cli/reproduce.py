@@ -20,45 +20,53 @@ from icssl.app.cli.common import (
     user_errors,
 )
 
-_PROFILE = typer.Option(
-    help="quick takes minutes on two cores; full has the paper's sizes."
-)
-_OUTPUT = typer.Option(
-    "--output",
-    "-o",
-    help="The folder for rows, tables and figures.",
-    show_default="results/PROFILE",
-)
+_Profile = Annotated[
+    str,
+    typer.Option(
+        help="Sizes of the runs: quick (minutes on two cores) or full (the paper's sizes)."
+    ),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The folder for rows, tables and figures.",
+        show_default="results/PROFILE",
+    ),
+]
+_Artefact = Annotated[
+    str,
+    typer.Argument(
+        help="The table or figure to make (`icssl reproduce list` names them), or all."
+    ),
+]
+_Device = Annotated[str, typer.Option(help="The device that models use: cpu or cuda.")]
+_Minutes = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Start no further run after this many minutes; the same command goes on.",
+    ),
+]
+_Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Processes that run classical methods beside the models; with 0, they run "
+        "afterwards in this process.",
+        show_default="all cores but two with a GPU, otherwise 0",
+    ),
+]
 
 
 def reproduce(
-    artefact: Annotated[
-        str,
-        typer.Argument(
-            help="The table or figure to make (`icssl reproduce list` names them), or all."
-        ),
-    ],
-    profile: Annotated[str, _PROFILE] = "quick",
-    output: Annotated[Path | None, _OUTPUT] = None,
-    device: Annotated[
-        str, typer.Option(help="The device that models use: cpu or cuda.")
-    ] = "cpu",
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="Start no further run after this many minutes; the same command goes on.",
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Processes that run classical methods beside the models; with 0, they "
-            "run afterwards in this process.",
-            show_default="all cores but two with a GPU, otherwise 0",
-        ),
-    ] = None,
+    artefact: _Artefact,
+    profile: _Profile = "quick",
+    output: _Output = None,
+    device: _Device = "cpu",
+    minutes: _Minutes = None,
+    workers: _Workers = None,
     engine: Engine = "local",
     address: Address = None,
     gpus_per_task: GPUsPerTask = None,
@@ -149,8 +157,8 @@ def _runner(
 
 
 def report(
-    profile: Annotated[str, _PROFILE] = "quick",
-    output: Annotated[Path | None, _OUTPUT] = None,
+    profile: _Profile = "quick",
+    output: _Output = None,
     claims: Annotated[
         Path | None, typer.Option(help="Another file for the page of claims.")
     ] = None,

@@ -1,4 +1,4 @@
-"""Tables that a person drops on the page: remembered, labelled, given back.
+"""Tables that a person drops on the page: remember them, label them, give them back.
 
 Nothing that the page sends names a file: a table is found by the fingerprint of its bytes,
 and is read from memory.

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Rows, Specs
-from icssl.bench.paper.cells import (
+from icssl.bench.paper.table_cells import (
     LEGEND,
     REFERENCES,
     accuracy_text,

@@ -9,8 +9,8 @@ from dataclasses import replace
 from icssl.bench.paper import judges
 from icssl.bench.paper.artefact import Cell, Profile, published_values
 from icssl.bench.paper.catalogue import ARTEFACTS, rows_of
-from icssl.bench.paper.cells import KERNELS, SURFACES, source_title
 from icssl.bench.paper.image_transfer import CURVE_SET, SETS
+from icssl.bench.paper.table_cells import KERNELS, SURFACES, source_title
 from icssl.bench.paper.verdicts import (
     RULES,
     TOO_SMALL,
@@ -75,13 +75,13 @@ balanced classes.
 _CONTEXTS = (3.0, 21.0, 39.0)
 
 
-def _printed(artefact: str, cell: Cell) -> float:
+def _printed_value(artefact: str, cell: Cell) -> float:
     """Return an accuracy that the paper printed."""
     return published_values()[artefact, cell][0]
 
 
 def _difference_text(artefact: str, first: Cell, second: Cell) -> str:
-    points = 100 * (_printed(artefact, first) - _printed(artefact, second))
+    points = 100 * (_printed_value(artefact, first) - _printed_value(artefact, second))
     return f"{points:+.1f}"
 
 
@@ -109,7 +109,7 @@ def printed_outside_cylinder() -> str:
     )
 
 
-def printed_every_baseline() -> str:
+def _printed_every_baseline() -> str:
     """Return how often E2E is above Eig+ICL, over manifolds, kernels and labels."""
     cells = [
         Cell(source, labels, "e2e_icl", kernel)
@@ -118,17 +118,21 @@ def printed_every_baseline() -> str:
         for labels in _CONTEXTS
     ]
     above = sum(
-        _printed("id-ood", cell) > _printed("id-ood", cell._replace(method="eig_icl"))
+        _printed_value("id-ood", cell)
+        > _printed_value("id-ood", cell._replace(method="eig_icl"))
         for cell in cells
     )
     return f"above Eig+ICL in {above} of {len(cells)} cells"
 
 
-def printed_outside_levels() -> str:
+def _printed_outside_levels() -> str:
     """Return E2E out of distribution at the most labels."""
     texts = [
-        f"{source} {_printed('id-ood', Cell(source, 39.0, 'e2e_icl', 'rbf', 'ood')):.3f}"
-        for source in ("cylinder", "sphere", "torus")
+        f"{cell.source} {_printed_value('id-ood', cell):.3f}"
+        for cell in (
+            Cell(source, 39.0, "e2e_icl", "rbf", "ood")
+            for source in ("cylinder", "sphere", "torus")
+        )
     ]
     return ", ".join(texts)
 
@@ -136,7 +140,7 @@ def printed_outside_levels() -> str:
 def _printed_on_images(surfaces: tuple[str, ...], labels: float, setting: str) -> str:
     """Return an accuracy in the paper's line of a set of surfaces."""
     cell = Cell("images", labels, "e2e_icl", "rbf", setting, trained_on=surfaces)
-    return f"{_printed('image-transfer', cell):.3f}"
+    return f"{_printed_value('image-transfer', cell):.3f}"
 
 
 def printed_pictures() -> str:
@@ -144,21 +148,22 @@ def printed_pictures() -> str:
     return _at_contexts([_printed_on_images(CURVE_SET, m, "ood") for m in _CONTEXTS])
 
 
-def printed_pictures_trained() -> str:
+def _printed_pictures_trained() -> str:
     """Return E2E trained on image manifolds."""
     return _at_contexts([_printed_on_images(CURVE_SET, m, "id") for m in _CONTEXTS])
 
 
 def printed_best_sets() -> str:
     """Return sets with both the roll and the torus, then the others, at 39 labels."""
-    with_both, others = [], []
+    with_both: list[str] = []
+    others: list[str] = []
     for four in SETS:
         has_both = {"swiss_roll", "torus"} <= set(four)
         (with_both if has_both else others).append(_printed_on_images(four, 39.0, "ood"))
     return f"with both {', '.join(with_both)}; others {', '.join(others)}"
 
 
-def printed_rbf_over_linear() -> str:
+def _printed_rbf_over_linear() -> str:
     """Return the RBF kernel minus the linear one, at three labels."""
     cells = [Cell(source, 3.0, "e2e_icl", "rbf") for source in SURFACES]
     texts = [
@@ -169,14 +174,14 @@ def printed_rbf_over_linear() -> str:
     return f"on the manifolds at 3 labels, RBF minus linear: {', '.join(texts)}"
 
 
-def printed_ablations() -> str:
+def _printed_ablations() -> str:
     """Return how much the full model is above its ablations, over numbers of labels."""
     labels = sorted({c.labels for a, c in published_values() if a == "ablation"})
     parts = []
     for ablated in ("lap_linear", "lap_pe_1layer"):
         losses = [
-            _printed("ablation", Cell("product", m, "e2e_icl", "rbf"))
-            - _printed("ablation", Cell("product", m, ablated, "rbf"))
+            _printed_value("ablation", Cell("product", m, "e2e_icl", "rbf"))
+            - _printed_value("ablation", Cell("product", m, ablated, "rbf"))
             for m in labels
         ]
         parts.append(f"{100 * min(losses):.1f} to {100 * max(losses):.1f} over {ablated}")
@@ -200,7 +205,7 @@ CLAIMS = (
     Claim(
         "On all five manifolds and with both kernels E2E is above the other methods.",
         judges.every_baseline,
-        tables=printed_every_baseline,
+        tables=_printed_every_baseline,
     ),
     Claim(
         "Orig+RBF-LR is markedly worse than methods that know the manifold.",
@@ -216,7 +221,7 @@ CLAIMS = (
         "Out of distribution, E2E reaches .935 on the cylinder, .930 on the sphere and "
         ".970 on the torus.",
         judges.outside_levels,
-        tables=printed_outside_levels,
+        tables=_printed_outside_levels,
     ),
     Claim(
         "On the product of five, E2E is 8 to 10 points above Eig+ICL.",
@@ -238,7 +243,7 @@ CLAIMS = (
         "Trained on image manifolds, it is near 100%.",
         judges.images_trained,
         _PICTURES,
-        printed_pictures_trained,
+        _printed_pictures_trained,
     ),
     Claim(
         "Sets with both the Swiss roll and the torus transfer best.",
@@ -277,12 +282,12 @@ CLAIMS = (
     Claim(
         "The RBF kernel is above the linear one.",
         judges.rbf_over_linear,
-        tables=printed_rbf_over_linear,
+        tables=_printed_rbf_over_linear,
     ),
     Claim(
         "Ablations of stage 1 and of the loops lose 10 to 20 points.",
         judges.ablations_lose,
-        tables=printed_ablations,
+        tables=_printed_ablations,
     ),
 )
 
@@ -292,7 +297,7 @@ def evidence(profile: Profile, store: Store) -> Evidence:
     return {name: rows_of(artefact, profile, store) for name, artefact in ARTEFACTS.items()}
 
 
-def judge_claims(profile: Profile, store: Store) -> list[tuple[Claim, Finding]]:
+def _judge_claims(profile: Profile, store: Store) -> list[tuple[Claim, Finding]]:
     """Return every claim with the answer of its rows, if the profile is large enough."""
     rows, answers = evidence(profile, store), []
     for claim in CLAIMS:
@@ -305,7 +310,7 @@ def judge_claims(profile: Profile, store: Store) -> list[tuple[Claim, Finding]]:
 
 def claims_table(profile: Profile, store: Store) -> Table:
     """Return one line per claim, with the number of claims per verdict above them."""
-    answers = judge_claims(profile, store)
+    answers = _judge_claims(profile, store)
     lines = [
         (
             claim.says,

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Row, Rows, Specs
-from icssl.bench.paper.cells import (
+from icssl.bench.paper.table_cells import (
     ENCODERS,
     KERNELS,
     LEGEND,

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Rows, Specs
-from icssl.bench.paper.cells import (
+from icssl.bench.paper.curves import draw_curves
+from icssl.bench.paper.table_cells import (
     KERNELS,
     LEGEND,
     REFERENCES,
@@ -16,7 +17,6 @@ from icssl.bench.paper.cells import (
     trainings,
     with_model,
 )
-from icssl.bench.paper.curves import draw_curves
 from icssl.bench.render import Item, Table, save_picture
 
 _DEPTHS = (1, 2, 4)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from icssl.bench.paper.artefact import Artefact, Profile, Rows, no_specs
-from icssl.bench.paper.cells import SURFACES, source_title
+from icssl.bench.paper.table_cells import SURFACES, source_title
 from icssl.bench.plots import COLOURS, image_grid, scatter_points
 from icssl.bench.render import Item, save_picture
 from icssl.episodes.data_config import DataConfig

@@ -4,7 +4,8 @@ from itertools import combinations
 from pathlib import Path
 
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Rows, Specs
-from icssl.bench.paper.cells import (
+from icssl.bench.paper.curves import draw_curves
+from icssl.bench.paper.table_cells import (
     LEGEND,
     SURFACES,
     accuracy_text,
@@ -17,11 +18,10 @@ from icssl.bench.paper.cells import (
     training_text,
     trainings,
 )
-from icssl.bench.paper.curves import draw_curves
 from icssl.bench.render import Item, Table, save_picture
 
 CONTEXTS = (3, 21, 39)
-CURVE = (3, 5, 10, 15, 21, 30, 39)
+_CURVE = (3, 5, 10, 15, 21, 30, 39)
 SETS = tuple(tuple(sorted(four)) for four in combinations(SURFACES, 4))
 CURVE_SET = ("cone", "cylinder", "sphere", "swiss_roll")
 METHODS = (("eig_icl", "rbf"), ("e2e_icl", "rbf"), ("e2e_encoder", ""))
@@ -44,23 +44,23 @@ def specs(profile: Profile) -> Specs:
     for method, kernel in METHODS:
         for four in SETS:
             trained = trainings(profile, method, four, kernel=kernel)
-            for labels in CURVE if four == CURVE_SET else CONTEXTS:
+            for labels in _CURVE if four == CURVE_SET else CONTEXTS:
                 cell = transfer_cell(labels, method, kernel, four)
                 cells[cell] = scores(profile, cell, trained)
         trained = trainings(profile, method, ("images",), kernel=kernel)
-        for labels in CURVE:
+        for labels in _CURVE:
             cell = Cell("images", labels, method, kernel)
             cells[cell] = scores(profile, cell, trained)
-    return cells | classical(profile, "images", CURVE, methods=REFERENCES)
+    return cells | classical(profile, "images", _CURVE, methods=REFERENCES)
 
 
 def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
     """Draw the curve, and one table per number of labels."""
     cells: list[Cell] = []
     for method, kernel in METHODS:
-        cells += [Cell("images", labels, method, kernel) for labels in CURVE]
-        cells += [transfer_cell(labels, method, kernel, CURVE_SET) for labels in CURVE]
-    cells += [Cell("images", labels, name) for name in REFERENCES for labels in CURVE]
+        cells += [Cell("images", labels, method, kernel) for labels in _CURVE]
+        cells += [transfer_cell(labels, method, kernel, CURVE_SET) for labels in _CURVE]
+    cells += [Cell("images", labels, name) for name in REFERENCES for labels in _CURVE]
     title = "Image manifolds: trained on them, and on sphere, cone, Swiss roll and cylinder"
     figure = draw_curves(rows, [("images", cells)], "labelled pictures of 100")
     picture = save_picture(figure, title, folder / "image-transfer")

@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Rows, Specs
-from icssl.bench.paper.cells import (
+from icssl.bench.paper.curves import add_legend, plot_curve, style_of, tidy
+from icssl.bench.paper.table_cells import (
     LEGEND,
     accuracy_text,
     data_config,
@@ -23,7 +24,6 @@ from icssl.bench.paper.cells import (
     trainings,
     with_model,
 )
-from icssl.bench.paper.curves import add_legend, plot_curve, style_of, tidy
 from icssl.bench.probes import EIG, Alignment
 from icssl.bench.render import Item, Table, save_picture
 from icssl.training.config import TrainConfig
@@ -51,7 +51,7 @@ _PUBLISHED_ALIGNMENTS = {
     (EIG, "transformer"): (0.269, 0.262, 0.177),
 }
 
-Value = tuple[float, float]  # mean and half-width
+_Value = tuple[float, float]  # mean and half-width
 
 
 def pair_cell(profile: Profile, labels: float, pair: tuple[str, str], size: int) -> Cell:
@@ -116,7 +116,7 @@ def _data_title(profile: Profile) -> str:
     return "CIFAR-10 features (a stand-in for ImageNet100)"
 
 
-def method_value(rows: Rows, cell: Cell, measure: str) -> Value | None:
+def method_value(rows: Rows, cell: Cell, measure: str) -> _Value | None:
     """Return a measure of a method, where it is stored."""
     if measure == "accuracy":
         return _value(rows[cell]["metrics"]["accuracy"]) if cell in rows else None
@@ -134,11 +134,11 @@ def _beside_eigenvectors(cell: Cell) -> Cell:
     return cell._replace(method=EIG, beside=cell.method, kernel="rbf")
 
 
-def _pair_value(rows: Rows, cell: Cell, measure: str) -> Value | None:
+def _pair_value(rows: Rows, cell: Cell, measure: str) -> _Value | None:
     return _value(rows[cell]["measures"][measure]) if cell in rows else None
 
 
-def _value(estimate: dict[str, float]) -> Value:
+def _value(estimate: dict[str, float]) -> _Value:
     return estimate["mean"], estimate["half_width"]
 
 
@@ -180,7 +180,7 @@ def _curve(profile: Profile, labels: int, method: str, kernel: str) -> list[Cell
 def _plot(
     axes: Axes,
     profile: Profile,
-    values: list[Value | None],
+    values: list[_Value | None],
     improving: list[bool],
     name: str,
     **style: Any,
@@ -219,7 +219,7 @@ def _table(profile: Profile, rows: Rows, labels: int) -> Table:
     return Table(f"{labels} labels of 100", header, tuple(lines), notes)
 
 
-def alignment_specs(profile: Profile) -> Specs:
+def _alignment_specs(profile: Profile) -> Specs:
     """Return three specs of ``imagenet`` at the largest size: nothing else is run."""
     wanted = [
         pair_cell(profile, _ALIGNMENT_LABELS, pair, max(profile.sizes)) for pair in PAIRS
@@ -228,7 +228,7 @@ def alignment_specs(profile: Profile) -> Specs:
     return {cell: cells[cell] for cell in wanted}
 
 
-def draw_alignment(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
+def _draw_alignment(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
     """Draw one table of alignments, ours beside the paper's."""
     lines = []
     for pair in PAIRS:
@@ -262,6 +262,6 @@ ALIGNMENT = Artefact(
     "Alignment of representations",
     "At 5,000 datasets and 3% labels all three pairs are about equally aligned, E2E with "
     "the eigenvectors most.",
-    alignment_specs,
-    draw_alignment,
+    _alignment_specs,
+    _draw_alignment,
 )

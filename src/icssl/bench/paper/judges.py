@@ -9,13 +9,13 @@ from typing import NamedTuple
 from icssl.bench.paper import curves as label_curves
 from icssl.bench.paper import imagenet
 from icssl.bench.paper.artefact import Cell, Profile
-from icssl.bench.paper.cells import (
+from icssl.bench.paper.image_transfer import CURVE_SET, SETS, transfer_cell
+from icssl.bench.paper.table_cells import (
     KERNELS,
     SURFACES,
     compare_cells,
     source_title,
 )
-from icssl.bench.paper.image_transfer import CURVE_SET, SETS, transfer_cell
 from icssl.bench.paper.verdicts import (
     BREAK,
     HOLDS,

@@ -6,7 +6,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Rows, Specs
-from icssl.bench.paper.cells import (
+from icssl.bench.paper.curves import add_legend, plot_cells, style_of, tidy
+from icssl.bench.paper.table_cells import (
     LEGEND,
     REFERENCES,
     accuracy_text,
@@ -15,7 +16,6 @@ from icssl.bench.paper.cells import (
     title_of,
     trainings,
 )
-from icssl.bench.paper.curves import add_legend, plot_cells, style_of, tidy
 from icssl.bench.render import Item, Table, save_picture
 from icssl.training.config import TrainConfig
 
@@ -24,22 +24,22 @@ _LABELS = (3, 21)
 _METHODS = (("e2e_icl", "rbf"), ("e2e_encoder", ""), ("transformer", ""))
 # Parts of the steps that label-curves trains for: the last one has its rows already.
 _PARTS = (16, 8, 4, 2, 1)
-_REPEATED_PART = 4  # what sees the same episodes again is trained for a quarter
+_REPEATED_PART = 4  # models that see the same episodes again train for a quarter
 
 _Curve = list[tuple[int, Cell]]  # training episodes, and the cell at the first budget
 
 
 def _lengths(steps: int) -> list[int]:
-    """Return numbers of training steps up to the whole; few steps have fewer parts."""
+    """Return numbers of training steps, from a sixteenth of the whole to all of them."""
     return sorted({max(1, steps // part) for part in _PARTS})
 
 
 def _runs_by_cell(
     profile: Profile, method: str, kernel: str
 ) -> dict[Cell, tuple[TrainConfig, ...]]:
-    """Return shorter and shorter runs, then runs on fewer and fewer different episodes.
+    """Return runs of growing length, then runs on growing sets of episodes.
 
-    Cells are those of the first number of labels.
+    They are keyed by the cell of the first number of labels.
     """
     whole = trainings(profile, method, (_SOURCE,), kernel=kernel)
     steps = whole[0].steps
@@ -56,7 +56,7 @@ def _runs_by_cell(
 
 
 def specs(profile: Profile) -> Specs:
-    """Return fresh episodes for longer and longer, and more and more different ones."""
+    """Return models that see more and more episodes, and references that see none."""
     cells: Specs = {}
     for method, kernel in _METHODS:
         for first, runs in _runs_by_cell(profile, method, kernel).items():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from icssl.bench.paper.artefact import Cell, Profile, Rows
-from icssl.bench.paper.cells import (
+from icssl.bench.paper.table_cells import (
     compare_cells,
 )
 from icssl.evaluation.metrics import Estimate

@@ -44,6 +44,7 @@ class Processes:
         """Replace tensors by their sums over all processes, in one message."""
         if self.count == 1:
             return
+        # One message of all numbers: many small ones would each wait for the network.
         message = torch.cat([tensor.flatten() for tensor in tensors])
         distributed.all_reduce(message)
         sizes = [tensor.numel() for tensor in tensors]

@@ -216,6 +216,7 @@ def _distant_clusters(
 ) -> tuple[Tensor, Tensor]:
     """Draw one Gaussian part per class, each with as much room, however many there are."""
     inner = draws.whole(2, 12)
+    # Volume grows with the power of the dimension: as much for each class as three have.
     room = (c / 3) ** (1 / inner)
     return _gaussians(draws, b, n, d, c, inner=inner, parts=1, room=room)
 
@@ -235,6 +236,7 @@ def _gaussians(
     y = torch.multinomial(shares, n, replacement=True, generator=draws.generator)
     part = y * parts + draws.below(parts, b, n)
     centres = room * draws.log_between(0.8, 4) * draws.normal(b, c * parts, inner)
+    # Each part has its own covariance, shapes @ shapes.T, about as wide in any dimension.
     width = draws.between(0.3, 1.2) * inner**-0.5
     shapes = width * draws.normal(b, c * parts, inner, inner)
     rows = torch.arange(b, device=y.device)[:, None]
@@ -250,6 +252,7 @@ def _surface(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Ten
     u = draws.log_between(2, 8) * draws.uniform(b, n, draws.whole(1, 3))
     waves = torch.cat([u.sin(), u.cos(), 0.3 * u], dim=-1)
     x = _network(draws, waves, d, depth=draws.whole(1, 2), width=max(16, min(d, 64)))
+    # A class has one region of the surface or two, each around one of the points.
     regions = c * draws.whole(1, 2)
     centre_rows = draws.uniform(b, n).topk(min(regions, n), dim=1).indices
     centres = u.gather(1, centre_rows[..., None].expand(-1, -1, u.shape[-1]))
@@ -311,6 +314,7 @@ def _tree_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor
 
 def _causal_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
     """Draw columns and scores as nodes of one random graph: causes, effects, neither."""
+    # New nodes are functions of all nodes before them, so that the graph has no cycle.
     nodes = draws.normal(b, n, draws.whole(2, 8))
     while nodes.shape[-1] < d + c:
         width = min(draws.whole(2, 32), d + c - nodes.shape[-1])

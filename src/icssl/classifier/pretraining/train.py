@@ -21,18 +21,18 @@ from icssl._util.files import (
     write_described,
 )
 from icssl._util.random import generator_for
-from icssl.classifier.fitted import log_temperature
-from icssl.classifier.graphs import DenseGraph, neighbour_distances
-from icssl.classifier.model import (
-    ContextConfig,
+from icssl.classifier.context_features import (
     ContextFeatures,
-    ContextModel,
     features_of_graphs,
     features_of_tables,
 )
+from icssl.classifier.fitted import log_temperature
+from icssl.classifier.graphs import DenseGraph, neighbour_distances
+from icssl.classifier.kernels import GRAPHS
+from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.pretraining.processes import ALONE, Processes
 from icssl.classifier.pretraining.synthetic_tables import Task, TaskSpec
-from icssl.classifier.views import VIEWS, Views
+from icssl.classifier.views import Views
 
 KIND = FileKind("icssl-pretraining", "icssl pretrain")
 _NEW_WEIGHT = 0.3  # weight of the loss on new rows
@@ -245,6 +245,7 @@ def _step(
     loss = loss.detach()
     gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
     processes.add_up([loss, *gradients])
+    # Every process has the sum of all gradients now, and so makes the same step.
     norm = nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
     if bool(norm.isfinite()):
         state.optimiser.step()
@@ -263,6 +264,7 @@ def draw_task(config: PretrainConfig, stream: str, step: int, device: str) -> Ta
 
 def features_of_task(task: Task, config: PretrainConfig, step: int) -> ContextFeatures:
     """Return what the model sees of the contexts, in the input mode of this step."""
+    # The name of the stream decides the draws: it stays as it was when they were made.
     generator = generator_for(config.seed, "sights", step)
     names, shares = zip(*_INPUT_MODES, strict=True)
     chosen = torch.multinomial(torch.tensor(shares), 1, generator=generator)
@@ -270,7 +272,7 @@ def features_of_task(task: Task, config: PretrainConfig, step: int) -> ContextFe
     labels = (task.y, task.labelled, task.n_classes)
     if name == "graph":
         return features_of_graphs(_graph_of(task), *labels, k)
-    return features_of_tables(task.x, *labels, VIEWS if name == "views" else VIEWS[:1], k)
+    return features_of_tables(task.x, *labels, GRAPHS if name == "views" else GRAPHS[:1], k)
 
 
 @torch.no_grad()
@@ -370,7 +372,9 @@ def calibrate(model: ContextModel, config: PretrainConfig, device: str) -> None:
 @torch.no_grad()
 def _calibration_batch(model: ContextModel, task: Task) -> _CalibrationBatch:
     labels = (task.y, task.labelled, task.n_classes)
-    context = model.fit_features(features_of_tables(task.x, *labels, VIEWS, model.config.k))
+    context = model.fit_features(
+        features_of_tables(task.x, *labels, GRAPHS, model.config.k)
+    )
     predicted, unlabelled = context.predict_context(), ~task.labelled
     return _CalibrationBatch(
         predicted.logits[unlabelled],

@@ -30,7 +30,7 @@ def save_context_model(model: ContextModel, path: Path, **about: Any) -> None:
 
 
 def load_context_model(path: Path) -> ContextModel:
-    """The model of a file that :func:`save_context_model` wrote, ready to predict."""
+    """Return the model in a file of :func:`save_context_model`, ready to predict."""
     tensors, header = read_tensors(path, KIND)
     with making_sense(path, KIND):
         check_finite(tensors)
@@ -41,7 +41,7 @@ def load_context_model(path: Path) -> ContextModel:
 
 @cache
 def released_model() -> ContextModel:
-    """The pretrained model for any table; see the model card beside the file."""
+    """Return the pretrained model for any table; docs/model-card.md describes it."""
     with as_file(files("icssl.classifier.weights") / RELEASED) as path:
         return load_context_model(path)
 

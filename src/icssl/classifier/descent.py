@@ -1,0 +1,70 @@
+"""The head: gradient descent on the labels in the mixed kernel, and balance of classes."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+_BALANCE_ROUNDS = 3
+_TINY = 1e-6
+
+
+def descend(
+    kernel: Float[Tensor, "b m m"],
+    target: Float[Tensor, "b m c"],
+    valid: Bool[Tensor, "b m"],
+    steps: int,
+) -> Float[Tensor, "b m c"]:
+    """Return coefficients of labelled rows after steps of descent on their cross-entropy.
+
+    The descent has Nesterov's momentum and a penalty, so that its minimum is that of
+    logistic regression in the kernel. Classes weigh alike, however many labels each has:
+    which rows get labels says little about how many rows belong to each class.
+
+    Parameters
+    ----------
+    kernel : Tensor
+        The mixed kernel among labelled rows.
+    target : Tensor
+        Their classes, one-hot; zeros for rows that do not exist.
+    valid : Tensor
+        Which labelled rows exist.
+    steps : int
+        How many steps to make.
+    """
+    labels_in_class = (target * target.sum(1, keepdim=True)).sum(-1).clamp(min=1)
+    labels_per_class = target.sum((1, 2))[:, None] / target.shape[-1]
+    weight = (valid / labels_in_class * labels_per_class)[..., None]
+    # In the space of functions the gradient at coefficients a is w (softmax(K a) - y) + a,
+    # without the factor K. The softmax has slope 1/2 at most, and the penalty, which is the
+    # a, has slope one: steps of one over the largest row sum of |K| w, halved, plus one,
+    # never overshoot. That the penalty has slope one also gives the momentum.
+    bound = (kernel * weight.mT).abs().sum(-1).amax(-1)[:, None, None] / 2 + 1
+    momentum = (1 - bound.rsqrt()) / (1 + bound.rsqrt())
+    coefficients = ahead = torch.zeros_like(target)
+    for _ in range(steps):
+        probability = (kernel @ ahead).softmax(-1) * valid[..., None]
+        moved = ahead + (weight * (target - probability) - ahead) / bound
+        coefficients, ahead = moved, moved + momentum * (moved - coefficients)
+    return coefficients
+
+
+def balance_classes(
+    logits: Float[Tensor, "b r c"], strength: Float[Tensor, "b 1 1"]
+) -> Float[Tensor, "b 1 c"]:
+    """Return a bias that takes from classes with more than their share of rows.
+
+    Parameters
+    ----------
+    logits : Tensor
+        Logits of rows of the contexts.
+    strength : Tensor
+        Which part of the excess is taken in every round.
+    """
+    bias = torch.zeros_like(logits[:, :1])
+    for _ in range(_BALANCE_ROUNDS):
+        share = (logits + bias).softmax(-1).mean(1, keepdim=True)
+        excess = share.clamp(min=_TINY).log() + math.log(logits.shape[-1])
+        bias = bias - strength * excess
+    return bias

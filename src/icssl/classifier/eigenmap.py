@@ -1,0 +1,230 @@
+"""The eigenmap of a graph: the leading eigenfunctions of a random walk on it.
+
+The walk steps from a row to its neighbours with probabilities D^-1 W. Its eigenfunctions
+are those of the symmetric D^-1/2 W D^-1/2, divided by the root of the stationary
+distribution. Few rows are solved by LAPACK, many by a filtered subspace iteration.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from scipy.linalg import LinAlgError, eigh
+from torch import Tensor
+
+from icssl.classifier.graphs import (
+    FEW_SOLVED_ROWS,
+    SOLVED_ROWS,
+    WeightedGraph,
+    inverse_sqrt,
+    walk_probabilities,
+)
+
+EIGENFUNCTIONS = 48
+"""Eigenfunctions of every graph that the released model uses."""
+
+PASSES = 24  # over the rows of one view: distances, degrees, the filter, and the values
+SPARE_COLUMNS = 8  # columns beyond those wanted, which help the last of them converge
+_DEGREE = 7  # of the filter's polynomial: one pass over the graph per degree
+_DAMPED = 0.4  # eigenvalues below it are filtered out
+_FADING = 0.05  # share of what lies above the last eigenvalue, where functions fade out
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Eigenmap:
+    """The leading eigenfunctions of the random walk on a context's graph.
+
+    Parameters
+    ----------
+    values : Tensor of shape (b, k)
+        Eigenvalues of D^-1 W, which fall from one.
+    functions : Tensor of shape (b, n, k)
+        Eigenfunctions at the rows of the context, of mean zero and mean square one under
+        the stationary distribution. The first, which is constant, is zero here.
+    shares : Tensor of shape (b, k)
+        How much each eigenfunction counts. The last ones fade out towards the first that is
+        left out: equal eigenvalues then count equally, and nothing depends on the basis of
+        their eigenspace, which every library chooses for itself.
+    """
+
+    values: Tensor
+    functions: Tensor
+    shares: Tensor
+
+    @classmethod
+    def of_graph(
+        cls, graph: WeightedGraph, start: Callable[[], Float[Tensor, "b n s"]], k: int
+    ) -> "Eigenmap":
+        """Compute the eigenmap exactly where rows are few, else by iteration from a start.
+
+        Parameters
+        ----------
+        graph : WeightedGraph
+            The graph on which a walk steps.
+        start : callable
+            Makes the columns that an iteration starts from; not called where rows are few.
+        k : int
+            How many eigenfunctions to compute, the constant one among them.
+        """
+        degrees = graph.regularised_degrees
+        k = min(k, degrees.shape[1])
+        total = degrees.sum(-1, keepdim=True)
+        stationary = degrees / torch.where(total > 0, total, torch.inf)
+        # The constant function is known and has eigenvalue one. Taken out of the graph
+        # beforehand, it cannot mix with others whose eigenvalue is nearly one, as those of
+        # clusters that hardly touch are. One function more than wanted comes out: its
+        # eigenvalue is where the last wanted ones fade out.
+        constant = stationary.sqrt()[..., None]
+        n = stationary.shape[1]
+        if n <= graph.solved_rows and is_solved(n, stationary.device):
+            matrix = graph.matrix() - constant * constant.mT
+            values, vectors = leading_eigenvectors(matrix, k)
+        else:
+            values, vectors = filtered_eigenvectors(graph, constant, start(), k)
+        values, vectors = (
+            torch.cat([torch.ones_like(part[..., :1]), part.clamp(max=1)], dim=-1)
+            for part in (values.clamp(min=0), vectors)
+        )
+        functions = vectors * inverse_sqrt(stationary)[..., None]
+        mean = (stationary[..., None] * functions).sum(1, keepdim=True)
+        # A row without a neighbour has no part in any of them.
+        functions = (functions - mean) * (graph.degrees > 0)[..., None]
+        # The constant function says nothing of any row. It stays as zeros, so that column i
+        # of the functions still belongs to eigenvalue i: the c-th value is that of c parts.
+        functions[..., 0] = 0.0
+        return cls(values[:, :k], functions[..., :k], _shares(values))
+
+    def extend(self, w: Float[Tensor, "b r n"]) -> Float[Tensor, "b r k"]:
+        """Return the eigenfunctions at new rows, from their weights to the context."""
+        return self.undo_step(walk_probabilities(w) @ self.functions)
+
+    def undo_step(self, means: Float[Tensor, "b r k"]) -> Float[Tensor, "b r k"]:
+        """Return functions at rows, from their means over the rows' neighbours.
+
+        A mean over neighbours is one step of the walk, which multiplies an eigenfunction by
+        its eigenvalue. It is undone by a division.
+        """
+        # Small eigenvalues are those of noise, and dividing by them would blow it up.
+        return means / self.values.clamp(min=_DAMPED / 2)[:, None]
+
+    def diffusion_features(
+        self, functions: Float[Tensor, "b r k"], time: float | Tensor
+    ) -> Float[Tensor, "b r k"]:
+        """Return features of rows whose inner products tell how a walk joins two rows.
+
+        One plus the inner product of two rows is how likely a walk of ``time`` steps leads
+        from one to the other, relative to any two rows. Either row takes half of the steps,
+        so that each is multiplied by the root of the eigenvalue's power.
+        """
+        return functions * (self.shares * self.values**time).sqrt()[:, None]
+
+    def relaxation(self, parts: int) -> Float[Tensor, "b 1"]:
+        """Return the steps after which a walk remembers no more than so many parts."""
+        last = self.values.shape[-1] - 1
+        value = self.values[:, min(parts, last)].clamp(1e-3, 1 - 1e-4)
+        return -1 / value.log()[:, None]
+
+
+def is_solved(n: int, device: torch.device | str) -> bool:
+    """Return whether so many rows have their eigenvectors exactly, by LAPACK."""
+    on_cpu = torch.device(device).type == "cpu"
+    return n <= (SOLVED_ROWS if on_cpu else FEW_SOLVED_ROWS)
+
+
+def _shares(values: Float[Tensor, "b s"]) -> Float[Tensor, "b k"]:
+    """Return how much all eigenfunctions but the last count: they fade towards it."""
+    last = values[:, -1:]
+    width = (_FADING * (1 - last)).clamp(min=_TINY)
+    return ((values[:, :-1] - last) / width).clamp(max=1)
+
+
+def leading_eigenvectors(
+    matrix: Float[Tensor, "b n n"], count: int
+) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
+    """Return the largest eigenvalues, falling, and their eigenvectors, by LAPACK.
+
+    It runs in float64 on the CPU wherever the matrix is, so that devices agree.
+    """
+    symmetric = ((matrix + matrix.mT) / 2).double().cpu().numpy()
+    solutions = [_solve(context, count) for context in symmetric]
+    values, vectors = (
+        torch.from_numpy(np.stack(part)) for part in zip(*solutions, strict=True)
+    )
+    return values.to(matrix), vectors.to(matrix)
+
+
+def _solve(matrix: Float[ndarray, "n n"], count: int) -> tuple[ndarray, ndarray]:
+    n = len(matrix)
+    wanted = [max(0, n - count), n - 1]
+    try:  # three times as fast as all of them
+        values, vectors = eigh(matrix, subset_by_index=wanted, check_finite=False)
+        complete = len(values) == min(count, n)
+    except LinAlgError:
+        complete = False
+    # It gives up, or loses some, on graphs whose eigenvalues repeat many times.
+    if not complete:
+        values, vectors = eigh(matrix, driver="evd", check_finite=False)
+    return values[: -count - 1 : -1].copy(), vectors[:, : -count - 1 : -1].copy()
+
+
+def filtered_eigenvectors(
+    graph: WeightedGraph,
+    constant: Float[Tensor, "b n 1"],
+    start: Float[Tensor, "b n s"],
+    count: int,
+) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
+    """Return leading eigenvalues and eigenvectors by subspace iteration.
+
+    Every pass over the graph is linear attention. A Chebyshev filter damps small
+    eigenvalues. In a graph of many rows all wanted eigenvalues are near one: the least that
+    a round finds is therefore where the next round begins to damp.
+    """
+
+    def multiply(x: Tensor) -> Tensor:
+        return graph @ x - constant * (constant.mT @ x)
+
+    x, product = start, multiply(start)
+    damped = start.new_full((len(start), 1, 1), _DAMPED)
+    for _ in range(graph.rounds):
+        x = torch.linalg.qr(_chebyshev(multiply, x, product, damped)).Q
+        product = multiply(x)
+        # Rayleigh-Ritz: the eigenvectors within the subspace that was found.
+        small = x.mT @ product
+        values, rotation = torch.linalg.eigh((small + small.mT) / 2)
+        damped = values[:, :1, None].clamp(min=_DAMPED, max=1)
+    values, rotation = (part.flip(-1)[..., :count] for part in (values, rotation))
+    return values, x @ rotation
+
+
+def _chebyshev(
+    multiply: Callable[[Tensor], Tensor], x: Tensor, product: Tensor, damped: Tensor
+) -> Tensor:
+    """Apply a polynomial that is small from -1 to ``damped`` and grows fast above.
+
+    ``product`` is the graph times x, which the caller has already.
+    """
+    # Chebyshev polynomials stay within one on [-1, 1]: what to damp is mapped there.
+    middle, half = (damped - 1) / 2, (damped + 1) / 2
+    before, now = x, (product - middle * x) / half
+    for _ in range(_DEGREE - 1):
+        mapped = (multiply(now) - middle * now) / half
+        before, now = now, 2 * mapped - before
+    return now
+
+
+def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:
+    """Return sines of random projections of rows, from which an iteration starts.
+
+    The projections are fixed, and a row's waves depend on that row alone: the start is the
+    same in whatever order the rows come.
+    """
+    count = min(rows.shape[1], k + SPARE_COLUMNS)
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.randn(rows.shape[-1], count, generator=generator)
+    phases = math.tau * torch.rand(count, generator=generator)
+    return torch.sin(3 * rows @ directions.to(rows) + phases.to(rows))

@@ -1,0 +1,277 @@
+"""Rows placed in a graph: one graph of a context, its eigenmap, and where rows are in it.
+
+A :class:`ViewGraph` is made from coordinates, as a view of a table gives them, an
+:class:`AffinityGraph` from weights that a user gave. Either places new rows one by one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from icssl.classifier.eigenmap import Eigenmap, waves
+from icssl.classifier.graph_exact import exact_distances, exact_graph
+from icssl.classifier.graph_sparse import (
+    NodeIndex,
+    Nodes,
+    Search,
+    SparseGraph,
+    all_neighbours,
+    make_search,
+    node_distances,
+)
+from icssl.classifier.graphs import (
+    Backend,
+    DenseGraph,
+    GraphSpec,
+    NeighbourDistances,
+    PrecomputedGraph,
+    WeightedGraph,
+    graph_weights,
+    neighbour_distances,
+    rows_at_once,
+)
+from icssl.classifier.views import take_rows
+
+_INDEXED_AT_ONCE = 2**14  # new rows that are placed together by their nearest neighbours
+_START_COLUMNS = 16  # waves of the degrees that start an eigenmap without coordinates
+
+
+@dataclass(frozen=True)
+class PlacedRows:
+    """Rows in a graph.
+
+    Parameters
+    ----------
+    functions : Tensor of shape (b, r, k)
+        The graph's eigenfunctions at the rows.
+    contact : Tensor of shape (b, r)
+        One for a row as close to the context as its own rows, zero far from all of them.
+    """
+
+    functions: Float[Tensor, "b r k"]
+    contact: Float[Tensor, "b r"]
+
+    def at(self, indices: Int[Tensor, "b i"]) -> "PlacedRows":
+        """Return some of the rows."""
+        return PlacedRows(
+            take_rows(self.functions, indices), self.contact.gather(1, indices)
+        )
+
+
+@dataclass(frozen=True)
+class PlacedPoints(PlacedRows):
+    """Rows in the graph of a view, which gives them coordinates.
+
+    Parameters
+    ----------
+    points : Tensor of shape (b, r, p)
+        The rows' coordinates in the view.
+    distances : NeighbourDistances
+        How far their neighbours in the context are.
+    """
+
+    points: Float[Tensor, "b r p"]
+    distances: NeighbourDistances
+
+    def at(self, indices: Int[Tensor, "b i"]) -> "PlacedPoints":
+        """Return some of the rows."""
+        rows = super().at(indices)
+        points, distances = take_rows(self.points, indices), self.distances.at(indices)
+        return PlacedPoints(rows.functions, rows.contact, points, distances)
+
+
+@dataclass(frozen=True)
+class ViewGraph:
+    """The graph of a context's rows in one view, and its eigenmap.
+
+    Parameters
+    ----------
+    spec : GraphSpec
+        The declaration of this graph.
+    context : PlacedPoints
+        The rows of the context.
+    eigenmap : Eigenmap
+        Eigenfunctions of the graph, one value per node.
+    degrees : Tensor of shape (b, n)
+        Sum of each row's weights.
+    node_index : NodeIndex, optional
+        Finds the neighbours of new rows where the graph is sparse; otherwise they are
+        weighted against all rows.
+    """
+
+    spec: GraphSpec
+    context: PlacedPoints
+    eigenmap: Eigenmap
+    degrees: Float[Tensor, "b n"]
+    node_index: NodeIndex | None = None
+
+    @classmethod
+    def of_points(
+        cls, spec: GraphSpec, points: Float[Tensor, "b n p"], k: int, backend: Backend
+    ) -> "ViewGraph":
+        """Make the graph in which all weights between rows take part."""
+        graph: WeightedGraph
+        if backend.name == "exact":
+            distances = exact_distances(points, spec.neighbours)
+            graph = exact_graph(points, distances)
+        else:
+            distances = neighbour_distances(
+                points, points, skip_self=True, neighbours=spec.neighbours
+            )
+            graph = DenseGraph(points, distances, hold=True)
+        eigenmap = Eigenmap.of_graph(graph, lambda: waves(points, k), k)
+        contact = _contact(distances, distances)
+        context = PlacedPoints(eigenmap.functions, contact, points, distances)
+        return cls(spec, context, eigenmap, graph.degrees)
+
+    @classmethod
+    def of_nodes(
+        cls,
+        spec: GraphSpec,
+        points: Float[Tensor, "1 n p"],
+        nodes: Nodes,
+        search: Search,
+        k: int,
+        n_neighbors: int,
+    ) -> "ViewGraph":
+        """Make the graph of the weights to nearest neighbours; equal rows are one node."""
+        nearest = all_neighbours(search, min(n_neighbors, len(nodes.first) - 1))
+        distances = node_distances(nearest, nodes.counts, nodes.counts, spec.neighbours)
+        graph = SparseGraph.of_neighbours(nearest, distances, nodes.counts)
+        del nearest  # as large as the graph, which is all that is needed
+        eigenmap = Eigenmap.of_graph(graph, lambda: waves(search.context[None], k), k)
+        of_row = nodes.of_row[None]
+        row_distances = distances.at(of_row)
+        contact = _contact(row_distances, row_distances)
+        functions = take_rows(eigenmap.functions, of_row)
+        context = PlacedPoints(functions, contact, points, row_distances)
+        degrees = (graph.degrees / nodes.counts).gather(1, of_row)
+        node_index = NodeIndex(
+            search, distances, nodes.counts, n_neighbors, spec.neighbours
+        )
+        return cls(spec, context, eigenmap, degrees, node_index)
+
+    def place(self, points: Float[Tensor, "b r p"]) -> PlacedPoints:
+        """Place new rows by their coordinates, each by itself."""
+        context = self.context
+        if self.node_index is None:
+            distances = neighbour_distances(
+                points, context.points, skip_self=False, neighbours=self.spec.neighbours
+            )
+            w = graph_weights(points, distances, context.points, context.distances)
+            functions = self.eigenmap.extend(w)
+        else:
+            of_nodes = self.eigenmap.functions[0]
+            means, distances = self.node_index.mean_over_nearest(points[0], of_nodes)
+            functions = self.eigenmap.undo_step(means[None])
+        contact = _contact(distances, context.distances)
+        return PlacedPoints(functions, contact, points, distances)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many new rows are placed together."""
+        if self.node_index is not None:
+            return _INDEXED_AT_ONCE
+        return rows_at_once(self.context.functions)
+
+
+@dataclass(frozen=True)
+class AffinityGraph:
+    """A graph that a user gave, whose rows have no coordinates, and its eigenmap.
+
+    Parameters
+    ----------
+    spec : GraphSpec
+        The declared graph whose place it takes.
+    context : PlacedRows
+        The rows of the context.
+    eigenmap : Eigenmap
+        Eigenfunctions of the graph.
+    degrees : Tensor of shape (b, n)
+        Sum of each row's weights.
+    """
+
+    spec: GraphSpec
+    context: PlacedRows
+    eigenmap: Eigenmap
+    degrees: Float[Tensor, "b n"]
+
+    @classmethod
+    def of_weights(
+        cls, spec: GraphSpec, w: Float[Tensor, "b n n"] | WeightedGraph, k: int
+    ) -> "AffinityGraph":
+        """Make the eigenmap of weights between all rows."""
+        graph = PrecomputedGraph(w) if isinstance(w, Tensor) else w
+
+        def start() -> Tensor:
+            # Instead of coordinates, a row is told apart by its degree and by those of its
+            # neighbours: the same start in whatever order the rows come.
+            return waves(graph @ waves(graph.degrees[..., None], _START_COLUMNS), k)
+
+        eigenmap = Eigenmap.of_graph(graph, start, k)
+        # A row without a neighbour has no evidence.
+        contact = (graph.degrees / graph.regularised_degrees).nan_to_num(0.0)
+        return cls(spec, PlacedRows(eigenmap.functions, contact), eigenmap, graph.degrees)
+
+    def place(self, w: Float[Tensor, "b r n"]) -> PlacedRows:
+        """Place new rows by their weights to the rows of the context."""
+        connected = torch.where(self.degrees > 0, self.degrees, torch.nan)
+        usual = connected.nanmedian(dim=-1, keepdim=True).values.nan_to_num(torch.inf)
+        total = w.sum(-1)
+        # A quarter of the usual degree is contact enough: new rows may have been given
+        # fewer neighbours than those of the graph.
+        contact = (4 * total / usual).clamp(max=1)
+        shares = w / torch.where(total > 0, total, torch.inf)[..., None]
+        return PlacedRows(self.eigenmap.extend(shares), contact)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many new rows are placed together."""
+        return rows_at_once(self.context.functions)
+
+
+ContextGraph = ViewGraph | AffinityGraph
+
+
+def view_graphs(
+    graphs: Sequence[GraphSpec],
+    x: Float[Tensor, "b n d"],
+    points: Mapping[str, Float[Tensor, "b n p"]],
+    k: int,
+    backend: Backend,
+) -> list[ViewGraph]:
+    """Make the graphs of contexts.
+
+    Parameters
+    ----------
+    graphs : sequence of GraphSpec
+        The graphs to make.
+    x : Tensor
+        Columns of the tables, by which equal rows are told.
+    points : mapping
+        The rows' coordinates in every view.
+    k : int
+        Eigenfunctions of every graph.
+    backend : Backend
+        How graphs are held; "sparse" takes one context at a time.
+    """
+    if backend.name != "sparse":
+        return [ViewGraph.of_points(g, points[g.view], k, backend) for g in graphs]
+    nodes = Nodes.of_rows(x[0])
+    # Graphs of one view share the index of its rows.
+    searches = {view: make_search(rows[0, nodes.first]) for view, rows in points.items()}
+    return [
+        ViewGraph.of_nodes(
+            g, points[g.view], nodes, searches[g.view], k, backend.n_neighbors
+        )
+        for g in graphs
+    ]
+
+
+def _contact(rows: NeighbourDistances, context: NeighbourDistances) -> Tensor:
+    """Return one for rows with a neighbour as near as is usual, falling beyond."""
+    usual = context.far.median(dim=-1, keepdim=True).values
+    return (-(rows.near / usual - 1).clamp(min=0) / 2).exp()
