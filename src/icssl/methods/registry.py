@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from icssl._util.errors import check_choice
 
-PLACES = ("evaluate", "real", "scale", "explore")
+PLACES = ("evaluate", "real", "scale")
 """Where a method can appear: ``icssl evaluate`` and the paper's tables, ``icssl bench
-real``, ``icssl bench scale``, and the page of ``icssl explore``."""
+real``, and ``icssl bench scale``."""
 
 OURS = "icssl"
 LABELLED_ONLY = "icssl_labelled_only"
