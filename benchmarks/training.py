@@ -139,7 +139,7 @@ def main():
     parser.add_argument("--toy", action="store_true", help="Use two episodes per step.")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
-        help="Run stage 2 without its Triton kernels, and write a file of its own.",
+    device = options.device
     eigenmap.USE_TRITON = not options.torch_stage_2
     cases = CPU_CASES if device == "cpu" else GPU_CASES
     cases = [case for case in cases if not options.only or options.only in case[0]]
