@@ -140,8 +140,8 @@ def test_what_is_there_is_not_measured_again_and_pages_are_drawn(tmp_path):
         assert f"{row['accuracy']:.3f}" in page
     assert (tmp_path / "scale.png").read_bytes().startswith(b"\x89PNG")
     figure = (tmp_path / "scale.svg").read_text()
-    for title in ("ICSSL", "Label spreading, Gaussian kernel"):
-        assert f"<!-- {title}" in figure  # matplotlib says what a text draws
+    for text in ("ICSSL", "Label spreading, Gaussian kernel"):
+        assert f"<!-- {text} -->" in figure  # matplotlib notes every text that it draws
 
 
 def test_methods_stop_where_they_would_not_end():

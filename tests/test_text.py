@@ -120,7 +120,7 @@ def test_label_curves_name_methods_and_sources_as_they_are(tmp_path):
     draw_label_curves(rows, "accuracy", tmp_path / "curves.svg")
     shown = (tmp_path / "curves.svg").read_text()
     for name in ("_a", r"$\b", r"$\undefinedmacro$"):
-        assert f"<!-- {name} -->" in shown  # matplotlib says what a text draws
+        assert f"<!-- {name} -->" in shown  # matplotlib notes every text
 
 
 def test_a_console_shows_what_it_is_given_in_lines_and_tables():
