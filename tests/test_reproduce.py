@@ -170,6 +170,20 @@ def test_the_main_table_of_the_documents_is_that_of_the_rows(committed):
     assert line.split("|")[4].split("/")[1].strip() == mean
 
 
+def test_numbers_of_training_episodes_in_the_documents_are_those_of_the_rows(committed):
+    full = PROFILES["full"]
+    rows = rows_of(ARTEFACTS["sample-efficiency"], full, committed)
+    text = (ROOT / "docs" / "reproduce.md").read_text()
+    for steps, size in ((250, 0), (1000, 0), (4000, 0), (1000, 100), (1000, 300)):
+        seen = f"{steps * full.batch:,}"
+        line = [f"{seen} drawn from {size}" if size else f"{seen}, each seen once"]
+        for method in ("e2e_encoder", "transformer"):
+            cells = [Cell("cylinder", m, method, size=size, steps=steps) for m in (3, 21)]
+            means = [rows[cell]["metrics"]["accuracy"]["mean"] for cell in cells]
+            line.append(" / ".join(f"{mean:.3f}".lstrip("0") for mean in means))
+        assert f"| {' | '.join(line)} |" in text
+
+
 def test_verdicts_and_cost_in_the_documents_are_those_of_the_rows(committed):
     full = PROFILES["full"]
     claims = claims_table(full, committed)

@@ -124,8 +124,8 @@ def test_a_file_of_ones_own(tmp_path):
     )
     assert found.exit_code == 0, found.output
     page = (tmp_path / "out" / "own.md").read_text()
-    assert "1 a class" in page
-    assert "3 a class" in page
+    assert "1 per class" in page
+    assert "3 per class" in page
 
 
 def test_what_is_there_is_not_measured_again_and_pages_are_drawn(tmp_path):

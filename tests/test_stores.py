@@ -1,6 +1,7 @@
 """Files of rows under several processes, kills, full disks and editors."""
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -19,7 +20,8 @@ from icssl.app.cli import app
 from icssl.bench import runner
 from icssl.bench.batches import families_of
 from icssl.bench.paper.catalogue import ARTEFACTS
-from icssl.bench.runner import run_missing
+from icssl.bench.pool import Pool
+from icssl.bench.runner import InProcess, run_missing
 from icssl.bench.store import (
     SharedQueue,
     Store,
@@ -136,20 +138,44 @@ class Slow:
         return {}
 
 
-def _run_slow(barrier, number, path, notes):
+class Broken(Slow):
+    """A spec that cannot be measured."""
+
+    def measure(self, models, device):
+        return {"value": 1 / 0}
+
+
+class Recorded(Broken):
+    """One whose failure becomes its row."""
+
+    def failure(self, why):
+        return {"error": why}
+
+
+def _run_slow(barrier, number, path, notes, executor):
     specs = [Slow(f"spec {i}", notes) for i in range(8)]
     store = Store(path)
     barrier.wait(PATIENCE)
-    run_missing(specs, store)
+    run_missing(specs, store, executor=executor)
     assert all(spec.key in store for spec in specs)  # also those of the other process
 
 
-def test_b1_two_runs_of_the_same_specs_divide_them(path, tmp_path):
+# The paper's executor, that of real tables, and that of the suite by size.
+EXECUTORS = {
+    "in process": InProcess(),
+    "pool": Pool(limit=PATIENCE),
+    "fresh pool": Pool(threads=None, is_fresh=True),
+}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS.values(), ids=EXECUTORS)
+def test_b1_two_runs_of_the_same_specs_divide_them(path, tmp_path, executor):
     notes = tmp_path / "notes"
-    run_processes(_run_slow, path, notes)
+    run_processes(_run_slow, path, notes, executor)
     noted = [line.rsplit(" ", 1) for line in notes.read_text().splitlines()]
     assert sorted(name for name, _ in noted) == [f"spec {i}" for i in range(8)]
-    assert len({process for _, process in noted}) == 2
+    is_fresh = getattr(executor, "is_fresh", False)  # then every spec has a new process
+    assert len({process for _, process in noted}) == (8 if is_fresh else 2)
     assert len(set(keys_in(path))) == len(keys_in(path)) == 8
     assert sum(run["rows"] for run in read_runs(Store(path))) == 8
     assert not path.with_name(f".{path.name}.claims").exists()
@@ -200,6 +226,25 @@ def test_a_run_waits_for_rows_of_others_and_takes_what_they_leave(path, tmp_path
     assert store[theirs.key]["of"] == "other"
     assert left.key in store
     assert told[-1] == "left"
+
+
+def test_an_error_in_a_pool_names_its_spec_and_leaves_no_process(path, tmp_path):
+    broken = Broken("broken", tmp_path / "notes")
+    with pytest.raises(ZeroDivisionError) as caught:
+        run_missing([broken], Store(path), executor=Pool())
+    assert "while it measured: broken" in caught.value.__notes__
+    assert not multiprocessing.active_children()
+    assert not path.with_name(f".{path.name}.claims").exists()
+
+
+def test_a_failure_that_is_recorded_is_a_row_and_is_run_again_if_asked(path, tmp_path):
+    spec = Recorded("recorded", tmp_path / "notes")
+    store = Store(path)
+    assert run_missing([spec], store, executor=Pool()) == 1
+    assert store[spec.key]["error"] == "ZeroDivisionError: division by zero"
+    assert run_missing([spec], store, executor=Pool()) == 0
+    assert run_missing([spec], store, executor=Pool(), retry_failed=True) == 1
+    assert len(keys_in(path)) == 2
 
 
 def test_nobody_waits_for_others_when_time_is_up(path, tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ class Batch:
 
     @property
     def cost(self) -> float:
-        """About how long it takes, in a unit of its own, for the time that is left."""
+        """Cost in an arbitrary unit, for an estimate of the time that is left."""
         trained = sum(config.steps * config.batch for config in self.configs)
         return trained / 50_000 + len(self.specs) * (0.1 if self.configs else 1)
 
@@ -47,7 +47,7 @@ class Batch:
 
 
 def batches_of(specs: Sequence[Spec], device: str) -> list[Batch]:
-    """Trainings that can share a run, with every spec in the batch that completes it."""
+    """Group trainings that can share a run; a spec is in the batch that completes it."""
     alike: dict[str, list[TrainConfig]] = {}
     for config in dict.fromkeys(c for spec in specs for c in spec.trainings):
         alike.setdefault(_architecture(config), []).append(config)
@@ -67,7 +67,7 @@ def batches_of(specs: Sequence[Spec], device: str) -> list[Batch]:
 
 
 def _architecture(config: TrainConfig) -> str:
-    """What models trained at once must agree in, the shape of episodes included."""
+    """Return what models trained at once agree in, with the shape of episodes."""
     shape = _shape(replace(config.data, sources=config.data.sources[:1], episodes=0))
     return repr([*(getattr(config, name) for name in SHARED), shape])
 
@@ -78,16 +78,17 @@ def _shape(data: DataConfig) -> tuple[int, ...]:
 
 
 def families_of(specs: Sequence[Spec]) -> dict[TrainConfig, set[str]]:
-    """Keys of the specs that share models with each model, directly or through others.
+    """Return keys of the specs that share models with each model, also through others.
 
     A process claims such specs together: models that two of them need are trained once.
     """
-    found: dict[TrainConfig, set[str]] = {}
+    families: dict[TrainConfig, set[str]] = {}
     for spec in specs:
-        joined = {spec.key}.union(*(found.get(c, set()) for c in spec.trainings))
-        members = {c for c, keys in found.items() if keys & joined} | {*spec.trainings}
-        found |= dict.fromkeys(members, joined)
-    return found
+        keys = {spec.key}.union(*(families.get(c, set()) for c in spec.trainings))
+        # All models of the families that this spec connects become one family.
+        members = {c for c, other in families.items() if other & keys} | {*spec.trainings}
+        families |= dict.fromkeys(members, keys)
+    return families
 
 
 def keys_to_claim(batch: Batch, families: dict[TrainConfig, set[str]]) -> set[str]:
@@ -105,8 +106,8 @@ class Training:
     held_out : float
         Loss on held-out episodes of its own source.
     slope : float
-        Of that loss over the last fifth of the steps, against the logarithm of the number
-        of steps; 0 for runs too short to have one.
+        Slope of that loss over the last fifth of the steps, against the logarithm of the
+        number of steps; 0 for runs too short to have one.
     """
 
     model: AnyModel
@@ -115,14 +116,14 @@ class Training:
 
     @property
     def undertrained(self) -> bool:
-        """Whether twice the episodes would still lower the loss visibly."""
+        """Whether more episodes would still lower the loss visibly."""
         return self.slope < _STILL_FALLING
 
 
 def train_finite(
     configs: Sequence[TrainConfig], device: str
 ) -> dict[TrainConfig, Training]:
-    """:func:`train_batch`, without models whose loss does not stay finite.
+    """Train models by :func:`train_batch`, without those whose loss becomes infinite.
 
     One of them stops a whole batch, so the others are then trained one by one.
     """
@@ -132,14 +133,14 @@ def train_finite(
         if len(configs) == 1:
             warnings.warn(f"no rows of this model: {error}", RuntimeWarning, stacklevel=2)
             return {}
-    found: dict[TrainConfig, Training] = {}
+    trained: dict[TrainConfig, Training] = {}
     for config in configs:
-        found |= train_finite([config], device)
-    return found
+        trained |= train_finite([config], device)
+    return trained
 
 
 def train_batch(configs: Sequence[TrainConfig], device: str) -> dict[TrainConfig, Training]:
-    """Train models at once and see, on held-out episodes, whether they were done."""
+    """Train models at once, and see on held-out episodes whether they still improve."""
     if not configs:
         return {}
     group, held_out = Group(configs), _held_out_episodes(configs, device)
@@ -153,17 +154,17 @@ def train_batch(configs: Sequence[TrainConfig], device: str) -> dict[TrainConfig
     late = max(1, int(_LATE * steps))
     with _precision(configs[0]):
         models = train(configs, device=device, observe={late: observe, steps: observe})
-    found = {}
+    trained = {}
     for i, (config, model) in enumerate(zip(configs, models, strict=True)):
         gained = losses[steps][i] - losses[late][i]
         slope = gained / math.log(steps / late) if steps > late else 0.0
-        found[config] = Training(model, losses[steps][i], slope)
-    return found
+        trained[config] = Training(model, losses[steps][i], slope)
+    return trained
 
 
 @contextmanager
 def _precision(config: TrainConfig) -> Iterator[None]:
-    """Encoders are mostly products of matrices, which can do with TF32 on a GPU."""
+    """Allow TF32 for encoders, which are mostly products of matrices."""
     before = torch.get_float32_matmul_precision()
     encoder = getattr(config.model, "head", "encoder") == "encoder"
     torch.set_float32_matmul_precision("high" if encoder else "highest")
@@ -174,14 +175,14 @@ def _precision(config: TrainConfig) -> Iterator[None]:
 
 
 def _held_out_episodes(configs: Sequence[TrainConfig], device: str) -> Episode:
-    """Episodes for every model from where it is trained, in a stream of their own."""
+    """Draw episodes for every model from its own sources, in a separate stream."""
     drawn = []
     for config in configs:
         data = replace(config.episodes_config(), episodes=0)
         middle = sorted(config.labels)[len(config.labels) // 2]
         # As many for one source as for four: models trained at once share a shape.
         count = min(_HELD_OUT, max(8, config.steps * config.batch // 40 * 4))
-        each = [
+        parts = [
             EpisodeStream(
                 replace(data, sources=(source,)).build(),
                 count // len(data.sources),
@@ -191,5 +192,5 @@ def _held_out_episodes(configs: Sequence[TrainConfig], device: str) -> Episode:
             ).at(0, middle)
             for source in data.sources
         ]
-        drawn.append(Episode.concat(each))
+        drawn.append(Episode.concat(parts))
     return stack_episodes(drawn)

@@ -29,7 +29,7 @@ EIG = "eig"
 class Alignment:
     """Two representations of the same test episodes: how alike, and how separated.
 
-    Of unlabelled points alone, since some models write the label into the others.
+    Only unlabelled points count, since some models write the label into the others.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Alignment:
     data : DataConfig
     labels : int or float
     episodes, seed : int
-        Of the test.
+        Number of test episodes, and their seed.
     """
 
     first: TrainConfig | str
@@ -64,7 +64,7 @@ class Alignment:
         return f"alignment, {'+'.join(self.data.sources)}, {self.labels} labels"
 
     def describe(self) -> dict[str, Any]:
-        """The spec as plain values."""
+        """Return the spec as plain values."""
         sides = [
             side if isinstance(side, str) else training_values(side)
             for side in (self.first, self.second)
@@ -74,13 +74,13 @@ class Alignment:
 
     @torch.no_grad()
     def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
-        """The three alignments, and the separation of either side."""
+        """Return the three alignments, and the separation of either side."""
         episode = _test_episodes(self, device)
-        given = iter(models)
+        trained = iter(models)
         both = [
             _eigenvectors(episode)
             if side == EIG
-            else next(given).to(device).features(episode)
+            else next(trained).to(device).features(episode)
             for side in (self.first, self.second)
         ]
         first, second = (_of_unlabelled(values, episode) for values in both)
@@ -88,7 +88,7 @@ class Alignment:
         values = {name: align(first, second) for name, align in ALIGNMENTS.items()}
         values["separation_first"] = separation_score(first, y)
         values["separation_second"] = separation_score(second, y)
-        return {"measures": {name: _estimate(each) for name, each in values.items()}}
+        return {"measures": {name: _estimate(value) for name, value in values.items()}}
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ class Mechanism:
     Parameters
     ----------
     trainings : tuple of TrainConfig
-        Models with all three stages, one a seed.
+        Models with all three stages, one per seed.
     data : DataConfig
         Test episodes, whose ground truth features are compared with.
     labels : int or float
     episodes, seed : int
-        Of the test.
+        Number of test episodes, and their seed.
     iterations : int
-        Of the constructed model that is scored beside them.
+        Iterations of the constructed model that is scored beside them.
     """
 
     trainings: tuple[TrainConfig, ...]
@@ -126,7 +126,7 @@ class Mechanism:
         return f"mechanism, {'+'.join(self.data.sources)}"
 
     def describe(self) -> dict[str, Any]:
-        """The spec as plain values."""
+        """Return the spec as plain values."""
         return {
             "kind": "mechanism",
             "trainings": trainings_values(self.trainings),
@@ -139,7 +139,7 @@ class Mechanism:
 
     @torch.no_grad()
     def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
-        """Weights of stage 1, angles of stage 2 by layer, stage 3's expectation."""
+        """Return weights of stage 1, angles of stage 2 by layer, stage 3's expectation."""
         episode = _test_episodes(self, "cpu")
         staged = [m.cpu() for m in models if isinstance(m, ICSSLTransformer)]
         built = ICSSLTransformer(ModelConfig.constructed(k=2, iterations=self.iterations))
@@ -160,7 +160,7 @@ def _test_episodes(spec: Alignment | Mechanism, device: str) -> Episode:
 
 
 def _of_unlabelled(values: Tensor, episode: Episode) -> Tensor:
-    """Rows of the points without a label, of which every episode has as many."""
+    """Return rows of the unlabelled points, as many in every episode."""
     return values[~episode.labelled].unflatten(0, (len(episode), -1))
 
 
@@ -169,9 +169,9 @@ def _eigenvectors(episode: Episode) -> Tensor:
     return episode.features
 
 
-def _estimate(each: Tensor) -> dict[str, float]:
-    found = interval(each)
-    return {"mean": round(found.mean, 5), "half_width": round(found.half_width, 5)}
+def _estimate(values: Tensor) -> dict[str, float]:
+    estimate = interval(values)
+    return {"mean": round(estimate.mean, 5), "half_width": round(estimate.half_width, 5)}
 
 
 def _accuracy(model: ICSSLTransformer, episode: Episode) -> dict[str, float]:
@@ -194,11 +194,11 @@ def _bandwidths(model: ICSSLTransformer) -> dict[str, Any]:
 
 
 def _angles(model: ICSSLTransformer, episode: Episode) -> dict[str, list[float]]:
-    found = eigenmap_angles(model, episode, k=min(EIGENVECTORS, model.config.k))
-    assert found.to_truth is not None
+    angles = eigenmap_angles(model, episode, k=min(EIGENVECTORS, model.config.k))
+    assert angles.to_truth is not None
     return {
-        "to_operator": found.to_operator.mean(dim=1).tolist(),
-        "to_truth": found.to_truth.mean(dim=1).tolist(),
+        "to_operator": angles.to_operator.mean(dim=1).tolist(),
+        "to_truth": angles.to_truth.mean(dim=1).tolist(),
     }
 
 

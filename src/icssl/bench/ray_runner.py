@@ -164,7 +164,7 @@ def _train(configs: Sequence[TrainConfig], job: _Job) -> Trained | None:
         return None
     with inside(job.folder):
         trained = train_finite(configs, job.device)
-    return {c: replace(each, model=each.model.cpu()) for c, each in trained.items()}
+    return {c: replace(result, model=result.model.cpu()) for c, result in trained.items()}
 
 
 def _measure(spec: Spec, job: _Job, *trained: Trained | None) -> Row | None:

@@ -33,7 +33,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def markdown(self) -> str:
-        """For a page in the repository."""
+        """Return the table in Markdown, for a page in the repository."""
         lines = [f"**{self.title}**", ""]
         for note in self.notes:
             lines += [note, ""]
@@ -43,7 +43,7 @@ class Table:
         return "\n".join(lines)
 
     def latex(self) -> str:
-        """For a paper, with the package booktabs."""
+        """Return the table in LaTeX, with the package booktabs."""
         columns = "l" + "r" * (len(self.header) - 1)
         lines = [f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
         lines.append(" & ".join(map(_tex, self.header)) + " \\\\")
@@ -52,7 +52,7 @@ class Table:
         return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
 
     def html(self) -> str:
-        """For the report."""
+        """Return the table in HTML, for the report."""
         head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self.header)
         body = "".join(
             f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>"
@@ -71,11 +71,11 @@ class Picture:
     path: Path
 
     def markdown(self) -> str:
-        """A link to the file, which lies beside the page."""
+        """Return a link to the file, which lies beside the page."""
         return f"![{self.title}]({self.path.name})"
 
     def html(self) -> str:
-        """The picture itself, so that the page needs no other file."""
+        """Return the picture itself, so that the page needs no other file."""
         data = base64.b64encode(self.path.read_bytes()).decode()
         name = html.escape(self.title)
         return f'<figure><img alt="{name}" src="data:image/png;base64,{data}"></figure>'
@@ -98,7 +98,7 @@ def save_picture(figure: Figure, title: str, path: Path) -> Picture:
 
 
 def write_page(title: str, text: str, items: Sequence[Item], path: Path) -> None:
-    """A Markdown page, and a file of LaTeX tables beside it where there are tables."""
+    """Write a Markdown page, and beside it a file of LaTeX tables if it has tables."""
     parts = [f"# {title}", text, *(item.markdown() for item in items)]
     with replacing(path) as unfinished:
         unfinished.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

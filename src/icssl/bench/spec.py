@@ -42,11 +42,11 @@ class Spec(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """All of that, as plain values."""
+        """Return everything that decides the row, as plain values."""
         ...
 
     def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
-        """The measured part of the row, from the trained models."""
+        """Return the measured part of the row, from the trained models."""
         ...
 
 
@@ -66,17 +66,17 @@ class Scores:
     Parameters
     ----------
     method : str
-        A name of :data:`icssl.evaluation.predictors.METHODS`.
+        Name of a method, see :data:`icssl.evaluation.predictors.METHODS`.
     data : DataConfig
-        What it is tested on.
+        Data that it is tested on.
     labels : int or float
-        The budget.
+        Number or share of labelled points.
     trainings : tuple of TrainConfig
-        Of a trained method: one a seed. They are scored one by one and averaged.
+        Runs of a trained method, one per seed. They are scored one by one and averaged.
     episodes, tuning : int
         Test episodes, and training episodes on which a classical method is tuned.
     seed : int
-        Of both.
+        Seed of both.
     """
 
     method: str
@@ -98,7 +98,7 @@ class Scores:
         return f"{self.method}, {'+'.join(self.data.sources)}, {self.labels} labels"
 
     def describe(self) -> dict[str, Any]:
-        """The spec as plain values. A trained method is not tuned, a classical one is."""
+        """Return the spec as plain values; a classical method with how it is tuned."""
         values = {
             "kind": "scores",
             "method": self.method,
@@ -118,7 +118,7 @@ class Scores:
         }
 
     def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
-        """Metrics with intervals, the accuracy of every seed and of every episode."""
+        """Return metrics with intervals, and accuracies of seeds and of episodes."""
         methods: list[Method] = [ModelMethod(model.to(device)) for model in models]
         methods = methods or predictors_named(self.method, self.data)
         named = {str(i): method for i, method in enumerate(methods)}
@@ -131,21 +131,21 @@ class Scores:
             seed=self.seed,
             device=device if models else "cpu",
         )
-        return summary_of(rows)
+        return _summary_of(rows)
 
 
-def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Rows of one method's seeds as one: averaged episode by episode."""
+def _summary_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the rows of one method's seeds as one, averaged episode by episode."""
     metrics = {}
     for name in rows[0].values:
-        each = torch.stack([row.values[name].double().cpu() for row in rows]).mean(dim=0)
-        estimate = interval(each)
+        values = torch.stack([row.values[name].double().cpu() for row in rows])
+        estimate = interval(values.mean(dim=0))
         metrics[name] = {"mean": estimate.mean, "half_width": estimate.half_width}
     errors = [row.metrics["expected_calibration_error"].mean for row in rows]
     metrics["expected_calibration_error"] = {"mean": sum(errors) / len(errors)}
     accuracies = torch.stack([row.accuracies.double().cpu() for row in rows])
     return {
-        "metrics": _rounded(metrics),
+        "metrics": _round_all(metrics),
         "seeds": [round(value, 5) for value in accuracies.mean(dim=1).tolist()],
         "accuracies": [round(value, 4) for value in accuracies.mean(dim=0).tolist()],
         "majority_rate": round(rows[0].majority_rate, 5),
@@ -154,18 +154,18 @@ def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def accuracies_of(row: dict[str, Any]) -> Float[Tensor, " episodes"]:
-    """The accuracy of every test episode, for paired comparisons."""
+    """Return the accuracy of every test episode, for paired comparisons."""
     return torch.tensor(row["accuracies"], dtype=torch.float64)
 
 
 @cache
 def training_values(config: TrainConfig) -> dict[str, Any]:
-    """A training run as plain values; one object for each, since many specs share it."""
+    """Return a training run as plain values, one object that many specs share."""
     return config.to_dict()
 
 
 def trainings_values(configs: Sequence[TrainConfig]) -> list[dict[str, Any]]:
-    """Runs as plain values; those that differ in the seed alone once, with their seeds."""
+    """Return runs as plain values; those that differ in the seed alone stand once."""
     seeds: dict[TrainConfig, list[int]] = {}
     for config in configs:
         seeds.setdefault(replace(config, seed=0), []).append(config.seed)
@@ -179,7 +179,7 @@ def _stated_settings(method: str) -> str:
     return str(recipe_of("evaluate", method).stated_settings)
 
 
-def _rounded(metrics: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+def _round_all(metrics: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     return {
         name: {part: round(value, 5) for part, value in parts.items()}
         for name, parts in metrics.items()

@@ -118,7 +118,7 @@ def _forget(listed: Path) -> None:
 
 
 @runtime_checkable
-class HasKey(Protocol):
+class _HasKey(Protocol):
     """Anything whose row has a key."""
 
     @property
@@ -127,7 +127,7 @@ class HasKey(Protocol):
         ...
 
 
-T = TypeVar("T", bound=HasKey)
+T = TypeVar("T", bound=_HasKey)
 
 
 def run_shared(

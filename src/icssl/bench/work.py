@@ -65,11 +65,11 @@ class Clock:
 
     def has_time(self) -> bool:
         """Return whether more may be started."""
-        return self.minutes is None or self._passed() <= 60 * self.minutes
+        return self.minutes is None or self._elapsed_seconds() <= 60 * self.minutes
 
     def seconds_left(self) -> float:
         """Return how long more may be started, in seconds."""
-        return inf if self.minutes is None else 60 * self.minutes - self._passed()
+        return inf if self.minutes is None else 60 * self.minutes - self._elapsed_seconds()
 
     def stop(self) -> None:
         """Let nothing more be started."""
@@ -83,11 +83,11 @@ class Clock:
 
     def tell(self, doing: str, row: Row | None = None) -> None:
         """Report how far the run is, and what is being done."""
-        passed = self._passed()
-        left = passed / self.spent * (self.work - self.spent) if self.spent else None
+        elapsed = self._elapsed_seconds()
+        left = elapsed / self.spent * (self.work - self.spent) if self.spent else None
         self.report(Progress(self.done, self.total, doing, left, row))
 
-    def _passed(self) -> float:
+    def _elapsed_seconds(self) -> float:
         return time.perf_counter() - self._began
 
 

@@ -46,7 +46,7 @@ class ModelMethod:
 
     @torch.no_grad()
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         self.model.check_fits(episode)
         options = {"backend": "fused"} if isinstance(self.model, ICSSLTransformer) else {}
         at_once = _AT_ONCE[episode.x.device.type]
@@ -57,14 +57,14 @@ class ModelMethod:
         return torch.cat(parts).softmax(dim=-1).to(episode.x.dtype)
 
     def tune(self, training: Episode) -> "ModelMethod":
-        """Itself: its training is over."""
+        """Return itself: its training is over."""
         return self
 
 
 def check_request(names: Sequence[str], data: DataConfig, labels: Sequence[float]) -> None:
     """Raise ``ValueError`` for what cannot be evaluated, before anything is trained."""
     for name in names:
-        if not files_of(name):
+        if not _files_of(name):
             check_choice("method", name, METHODS, "a file that ends in .safetensors")
     for split in ("train", "test"):
         source = replace(data, split=split, episodes=0).build()
@@ -73,8 +73,8 @@ def check_request(names: Sequence[str], data: DataConfig, labels: Sequence[float
     needed_truth({name: BASELINES[name] for name in names if name in BASELINES}, data)
 
 
-def files_of(name: str) -> list[Path]:
-    """The file of this name, or the models of a folder; none for the name of a method."""
+def _files_of(name: str) -> list[Path]:
+    """Return the file of this name, or the models of a folder; none for a method."""
     path = Path(name)
     if path.is_dir():
         models = sorted(path.glob("model*.safetensors"))
@@ -90,16 +90,16 @@ def files_of(name: str) -> list[Path]:
 
 
 def cautions(name: str, data: DataConfig) -> list[str]:
-    """What the scores of a file do not show: training cut short, or on the test's classes.
+    """Return warnings about a file: training cut short, or on the test's classes.
 
     Empty for the name of a method.
     """
     lines = []
     table = isinstance(replace(data, split="test", episodes=0).build(), FeatureSpec)
-    for found in map(training_of, files_of(name)):
-        if found is None:
+    for record in map(training_of, _files_of(name)):
+        if record is None:
             continue
-        step, training = found
+        step, training = record
         if step < training.steps:
             lines.append(f"{name} was trained for {step} of {training.steps} steps.")
         seen = training.data.train_classes
@@ -121,23 +121,23 @@ def predictors_named(
     device: str = "cpu",
     report: Callable[[Progress], None] | None = None,
 ) -> list[Method]:
-    """The method of a name or of a file, ready to be tuned and to predict.
+    """Return the method of a name or of a file, ready to be tuned and to predict.
 
-    There are several where training wrote several models, one a seed.
+    There are several where training wrote several models, one per seed.
 
     Parameters
     ----------
     name : str
-        One of :data:`METHODS`, a file that training wrote, or its folder. A trained method
-        named without a file is trained here, on the source of the test episodes.
+        A name of :data:`METHODS`, a file that training wrote, or its folder. A trained
+        method named without a file is trained here, on the source of the test episodes.
     data : DataConfig
-        What test episodes are drawn from.
+        Source of the test episodes.
     steps : int, optional
-        Of training; by default those of the preset.
+        Training steps; by default those of the preset.
     seed, device, report
         See :func:`icssl.training.loop.train`.
     """
-    paths = files_of(name)
+    paths = _files_of(name)
     if paths:
         models = [model for path in paths for model in _models_of(path)]
     else:
@@ -156,15 +156,15 @@ def _models_of(path: Path) -> list[AnyModel]:
 def training_config(
     name: str, data: DataConfig, *, seed: int = 0, steps: int | None = None, **changes: Any
 ) -> TrainConfig:
-    """How a trained method is trained for these data."""
+    """Return how a trained method is trained for these data."""
     config = load_config(name)
-    own = replace(data, split="train", eigenvectors=0, distances=False)
-    own = replace(own, episodes=config.data.episodes)
+    source = replace(data, split="train", eigenvectors=0, distances=False)
+    source = replace(source, episodes=config.data.episodes)
     # A preset's budgets are those of 100 points.
     labels = tuple(m for m in config.labels if m < data.n) or (1,)
-    config = replace(config, data=own, labels=labels, seed=seed)
+    config = replace(config, data=source, labels=labels, seed=seed)
     if name == "transformer":  # the one model that is tied to the number of coordinates
-        sample = own.build().draw(1, generator=torch.Generator())
+        sample = source.build().draw(1, generator=torch.Generator())
         values = {**config_to_dict(config.model), "d": sample.x.shape[-1]}
         config = replace(config, model=config_from_dict(values))
     return replace(config, steps=steps or config.steps, **changes)
@@ -180,7 +180,7 @@ def _baseline(name: str, data: DataConfig) -> Method:
 
 
 def needed_truth(methods: Methods, data: DataConfig) -> DataConfig:
-    """The data with the ground truth that these methods read."""
+    """Return the data with the ground truth that these methods read."""
     for method in chain.from_iterable(map(each_of, methods.values())):
         if isinstance(method, BayesCeiling):
             _check_ceiling(data)

@@ -29,11 +29,11 @@ class Method(Protocol):
     """A way to classify the points of an episode, and to choose its own settings."""
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point, in the dtype and on the device of x."""
+        """Return class probabilities of every point, in the dtype and device of x."""
         ...
 
     def tune(self, training: Episode) -> "Method":
-        """The same method with settings chosen on episodes whose classes are known."""
+        """Return the method with settings chosen on episodes whose classes are known."""
         ...
 
 
@@ -47,10 +47,10 @@ class Tunable(ABC):
 
     @abstractmethod
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
 
     def tune(self, training: Episode) -> Method:
-        """The best setting of the grids by accuracy; of equals, the first."""
+        """Return the best setting of the grids by accuracy; of equals, the first."""
         if not self.grids:
             return self
         candidates = [self._with(**setting) for setting in settings(self.grids)]
@@ -72,28 +72,28 @@ class Scoring(Tunable):
 
     @abstractmethod
     def scores(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """In float64; -inf for a class that no labelled point has."""
+        """Return scores in float64, -inf for a class that no labelled point has."""
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         return (self.scores(episode) / self.temperature).softmax(-1).to(episode.x.dtype)
 
     def tune(self, training: Episode) -> Method:
-        """The best setting by accuracy, and then the best temperature by likelihood."""
+        """Return the best setting by accuracy, with the best temperature by likelihood."""
         best: Any = super().tune(training)
         scores = best.scores(training)[~training.labelled]
         classes = training.y[~training.labelled]
 
         def loss(temperature: float) -> float:
-            own = (scores / temperature).softmax(-1).gather(-1, classes[:, None])
+            right = (scores / temperature).softmax(-1).gather(-1, classes[:, None])
             # A class that was never shown has probability 0 at every temperature.
-            return -own.clamp(min=1e-12).log().mean().item()
+            return -right.clamp(min=1e-12).log().mean().item()
 
         return best._with(temperature=min(_TEMPERATURES, key=loss))
 
 
 def settings(grids: Sequence[Grid]) -> list[dict[str, Any]]:
-    """Every combination of each grid.
+    """Return every combination of each grid.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def settings(grids: Sequence[Grid]) -> list[dict[str, Any]]:
 
 
 def mean_accuracy(probabilities: Float[Tensor, "b n c"], episode: Episode) -> float:
-    """Share of all unlabelled points whose most probable class is the true one."""
+    """Return the share of unlabelled points whose most probable class is right."""
     hidden = ~episode.labelled
     if not hidden.any() or (episode.y[hidden] < 0).any():
         raise ValueError(
@@ -120,7 +120,7 @@ def mean_accuracy(probabilities: Float[Tensor, "b n c"], episode: Episode) -> fl
 
 
 def label_matrix(episode: Episode) -> Float[Tensor, "b n c"]:
-    """The labels as rows of ones and zeros; those of unlabelled points are zero.
+    """Return the labels as rows of ones and zeros, all zero where unlabelled.
 
     Methods read classes here and nowhere else, so that none can see a hidden one.
     """
@@ -130,18 +130,18 @@ def label_matrix(episode: Episode) -> Float[Tensor, "b n c"]:
 
 
 def class_shares(labels: Float[Tensor, "b n c"]) -> Float[Tensor, "b 1 c"]:
-    """Share of each class among the labelled points: what is known of a lone point."""
+    """Return the share of each class among the labelled points."""
     counts = labels.sum(dim=1, keepdim=True)
     return counts / counts.sum(dim=-1, keepdim=True)
 
 
 def scale_points(x: Float[Tensor, "b n d"], scaling: str) -> Float[Tensor, "b n d"]:
-    """Centred points of mean squared length one, in float64.
+    """Return centred points of mean squared length one, in float64.
 
     Parameters
     ----------
     x : Tensor of shape (b, n, d)
-        Of any unit, and anywhere.
+        Points in any unit, anywhere.
     scaling : {"isotropic", "coordinate"}
         Whether all coordinates keep their proportions, or each first gets variance one:
         better where they have different units, as on a product of manifolds.
@@ -154,7 +154,7 @@ def scale_points(x: Float[Tensor, "b n d"], scaling: str) -> Float[Tensor, "b n 
 
 
 def _unit(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Centred over the points, mean square one over ``axes``; constants become zero."""
+    """Centre over the points, with mean square one over ``axes``; constants are zero."""
     largest = x.abs().amax(dim=axes, keepdim=True)
     x = x / torch.where(largest > 0, largest, 1.0)  # squares of large numbers overflow
     x = x - x.mean(dim=1, keepdim=True)
@@ -163,6 +163,6 @@ def _unit(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def gaussian_kernel(x: Float[Tensor, "b n d"], bandwidth: float) -> Float[Tensor, "b n n"]:
-    """exp(-d^2 / 2 h^2) with bandwidth h, ones on the diagonal."""
+    """Return exp(-d^2 / 2 h^2) with bandwidth h, ones on the diagonal."""
     check_positive("bandwidth", bandwidth)
     return (-squared_distances(x, x) / (2 * bandwidth**2)).exp()

@@ -1,4 +1,4 @@
-"""Logistic regressions: multinomial, by Newton steps, all episodes at once."""
+"""Logistic regressions, by Newton steps for all episodes at once, and the RBF-SVC."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -43,7 +43,7 @@ class LogisticRegression(Tunable):
     )
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         return _regress(self._features(episode), episode, self.C, intercept=True)
 
     def _features(self, episode: Episode) -> Tensor:
@@ -57,11 +57,11 @@ class EigenvectorRegression(LogisticRegression):
     k: int = 4
 
     def _features(self, episode: Episode) -> Tensor:
-        given = 0 if episode.features is None else episode.features.shape[-1]
-        if episode.features is None or given < self.k:
+        columns = 0 if episode.features is None else episode.features.shape[-1]
+        if episode.features is None or columns < self.k:
             raise ValueError(
                 f"this regression needs {self.k} columns of episode.features, the "
-                f"ground-truth eigenvectors, got {given}: draw with "
+                f"ground-truth eigenvectors, got {columns}: draw with "
                 f"ManifoldSpec(eigenvectors={self.k})."
             )
         return scale_points(episode.features[..., : self.k], self.scaling)
@@ -77,7 +77,8 @@ class KernelRegression(Tunable):
     Parameters
     ----------
     bandwidth : float
-        Of exp(-d^2 / 2 h^2), in units of the root mean square distance from the mean.
+        Bandwidth h of exp(-d^2 / 2 h^2), in units of the root mean square distance from
+        the mean.
     C : float
         Weight of the labelled points against the penalty, as in scikit-learn.
     scaling : {"isotropic", "coordinate"}
@@ -96,7 +97,7 @@ class KernelRegression(Tunable):
     )
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         kernel = gaussian_kernel(scale_points(episode.x, self.scaling), self.bandwidth)
         return _regress(kernel, episode, self.C, intercept=False)
 
@@ -108,13 +109,14 @@ class SupportVectors(Scoring):
     Parameters
     ----------
     bandwidth : float
-        Of exp(-d^2 / 2 h^2), in units of the root mean square distance from the mean.
+        Bandwidth h of exp(-d^2 / 2 h^2), in units of the root mean square distance from
+        the mean.
     C : float
         Weight of the labelled points against the penalty.
     scaling : {"isotropic", "coordinate"}
     temperature : float
-        Of the softmax of the decision function. scikit-learn's own probabilities need
-        more labels than an episode has.
+        Temperature of the softmax of the decision function. scikit-learn's own
+        probabilities need more labels than an episode has.
     """
 
     bandwidth: float = 1.0
@@ -134,22 +136,22 @@ class SupportVectors(Scoring):
         check_positive("C", self.C)
 
     def scores(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """The decision function; -inf for a class that no labelled point has."""
+        """Return the decision function, -inf for a class that no labelled point has."""
         from sklearn import config_context  # a second, that no other method needs
 
         kernel = gaussian_kernel(scale_points(episode.x, self.scaling), self.bandwidth)
         classes = label_matrix(episode).argmax(dim=-1)
-        known = [t.cpu().numpy() for t in (kernel, classes, episode.labelled)]
+        arrays = [t.cpu().numpy() for t in (kernel, classes, episode.labelled)]
         c = episode.n_classes
         # The episode was checked; of a fit this small, more checks would be half the time.
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            found = [self._decide(k, y, m, c) for k, y, m in zip(*known, strict=True)]
-        return torch.from_numpy(np.stack(found)).to(episode.x.device)
+            scores = [self._decide(k, y, m, c) for k, y, m in zip(*arrays, strict=True)]
+        return torch.from_numpy(np.stack(scores)).to(episode.x.device)
 
     def _decide(
         self, kernel: np.ndarray, classes: np.ndarray, labelled: np.ndarray, c: int
     ) -> np.ndarray:
-        """Scores of one episode."""
+        """Return the scores of one episode."""
         from sklearn.svm import SVC
 
         shown = np.unique(classes[labelled])
@@ -166,8 +168,8 @@ class SupportVectors(Scoring):
 
 def _regress(features: Tensor, episode: Episode, C: float, *, intercept: bool) -> Tensor:
     labels = label_matrix(episode)
-    found = logistic_regression(features, labels, episode.labelled, C, intercept=intercept)
-    return found.to(episode.x.dtype)
+    p = logistic_regression(features, labels, episode.labelled, C, intercept=intercept)
+    return p.to(episode.x.dtype)
 
 
 def logistic_regression(
@@ -178,7 +180,7 @@ def logistic_regression(
     *,
     intercept: bool = True,
 ) -> Float[Tensor, "b n c"]:
-    """Class probabilities by scikit-learn's ``LogisticRegression(C=C)``.
+    """Return class probabilities by scikit-learn's ``LogisticRegression(C=C)``.
 
     The objective is C times the cross-entropy plus half the squared weights, without the
     intercept. A class that no labelled point has gets probability zero, so with labels of
@@ -187,7 +189,7 @@ def logistic_regression(
     Parameters
     ----------
     features : Tensor of shape (b, n, f)
-        In float64.
+        Features in float64.
     labels : Tensor of shape (b, n, c)
         Ones and zeros, see :func:`icssl.methods.base.label_matrix`.
     labelled : Tensor of bool, of shape (b, n)
@@ -226,7 +228,7 @@ def _newton(
     penalty: Float[Tensor, " f"],
     present: Bool[Tensor, "b 1 c"],
 ) -> Float[Tensor, "b f c"]:
-    """Weights of the features for each class, by damped Newton steps."""
+    """Return weights of the features for each class, by damped Newton steps."""
     across = _contrasts(targets)
     ridge = _ridge(penalty, present, across)
     v = rows.new_zeros(len(rows), rows.shape[-1], across.shape[1])
@@ -250,7 +252,7 @@ def _newton(
 
 
 def _contrasts(targets: Float[Tensor, "b m c"]) -> Float[Tensor, "c k"]:
-    """An orthonormal basis of what sums to zero over the classes, as best weights do."""
+    """Return an orthonormal basis of vectors that sum to zero over the classes."""
     c = targets.shape[-1]
     identity = torch.eye(c, dtype=targets.dtype, device=targets.device)
     return torch.linalg.qr(torch.cat([torch.ones_like(identity[:, :1]), identity], 1)).Q[
@@ -263,7 +265,7 @@ def _ridge(
     present: Bool[Tensor, "b 1 c"],
     across: Float[Tensor, "c k"],
 ) -> Float[Tensor, "b f k f k"]:
-    """The penalty's part of the Hessian.
+    """Return the penalty's part of the Hessian.
 
     An intercept has no penalty, and the loss does not see that of an absent class, nor
     the mean of the others: here these are held at zero, where they start.
@@ -281,7 +283,7 @@ def _largest_change(
     shown: Bool[Tensor, "b m 1"],
     present: Bool[Tensor, "b 1 c"],
 ) -> Float[Tensor, "b 1 1"]:
-    """Of the difference of two logits, by a step that moves them by ``moved``."""
+    """Return the largest change of a difference of two logits in a step."""
     highest = moved.masked_fill(~present, -torch.inf).amax(dim=-1, keepdim=True)
     lowest = moved.masked_fill(~present, torch.inf).amin(dim=-1, keepdim=True)
     return (highest - lowest).where(shown, 0.0).amax(dim=1, keepdim=True)

@@ -1,4 +1,4 @@
-"""The methods that are compared: a context in, probabilities of every row out."""
+"""Methods on tables: on contexts of real data, and on large tables of numbers."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from icssl.methods.base import Method, scale_points
 from icssl.methods.propagation import self_tuned_graph
 from icssl.methods.registry import GRAPH_NEIGHBOURS
 
-LabelledTable = tuple[ndarray, str]
+_LabelledTable = tuple[ndarray, str]
 """Classes of all rows of a large table, and how they were found."""
 
 
@@ -48,20 +48,20 @@ class Context:
 
     @property
     def visible_labels(self) -> Int[ndarray, " n"]:
-        """The classes that a method may see, -1 elsewhere."""
+        """The classes that a method may see, with -1 for hidden ones."""
         return np.where(self.labelled, self.y, -1)
 
 
-class Competitor(Protocol):
+class _Competitor(Protocol):
     """A way to classify the rows of a context."""
 
     def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
-        """Class probabilities; those of labelled rows are not looked at."""
+        """Return class probabilities; those of labelled rows are ignored."""
         ...
 
 
 def as_numbers(table: Any) -> Float[ndarray, "n d"]:
-    """What every peer gets: numbers imputed and standardised, categories one-hot.
+    """Return the table as every peer gets it: standardised numbers, one-hot categories.
 
     Fitted on all rows of the context, labelled or not. A missing number is the median of
     its column, a missing category a category of its own.
@@ -85,17 +85,17 @@ class Supervised:
     ----------
     estimator : classifier
         One without ``predict_proba`` gets the softmax of its decision function. (SVC's
-        own probabilities come from a cross-validation that one label a class rules out.)
+        own probabilities come from a cross-validation that one label per class rules out.)
     temperature : float
-        Of that softmax.
+        Temperature of that softmax.
     """
 
     estimator: Any
     temperature: float = 1.0
 
     def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
-        """Class probabilities."""
-        x, model = as_numbers(context.table), _seeded(self.estimator, seed)
+        """Return class probabilities of all rows."""
+        x, model = as_numbers(context.table), _with_seed(self.estimator, seed)
         model.fit(x[context.labelled], context.y[context.labelled])
         if hasattr(model, "predict_proba"):
             return model.predict_proba(x)
@@ -113,7 +113,7 @@ class Transductive:
     ----------
     estimator : classifier
     gamma : float, optional
-        Of the Gaussian kernel, divided by the number of columns: squared distances of
+        Width of the Gaussian kernel, divided by the number of columns: squared distances of
         standardised columns grow with it, so no fixed number would do for all sets.
     """
 
@@ -121,8 +121,8 @@ class Transductive:
     gamma: float | None = None
 
     def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
-        """Class probabilities."""
-        x, model = as_numbers(context.table), _seeded(self.estimator, seed)
+        """Return class probabilities of all rows."""
+        x, model = as_numbers(context.table), _with_seed(self.estimator, seed)
         if self.gamma is not None:
             model.set_params(gamma=self.gamma / x.shape[1])
         model.fit(x, context.visible_labels)
@@ -138,7 +138,7 @@ class OnEpisode:
     method: Method
 
     def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
-        """Class probabilities."""
+        """Return class probabilities of all rows."""
         x = as_numbers(context.table)
         episode = Episode.single(
             x, context.visible_labels, context.labelled, n_classes=context.n_classes
@@ -157,22 +157,22 @@ class PoissonMBO:
     Parameters
     ----------
     neighbours : int
-        Of the graph, see :func:`icssl.methods.propagation.self_tuned_graph`.
+        Neighbours in the graph, see :func:`icssl.methods.propagation.self_tuned_graph`.
     """
 
     neighbours: int = 10
 
     def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
-        """Class probabilities, zeros and ones."""
+        """Return class probabilities, zeros and ones."""
         import graphlearning
 
         x = torch.from_numpy(as_numbers(context.table))[None]
         graph = self_tuned_graph(scale_points(x, "isotropic"), self.neighbours)[0]
-        known = context.y[context.labelled]
-        shares = np.bincount(known, minlength=context.n_classes) / len(known)
+        labels = context.y[context.labelled]
+        shares = np.bincount(labels, minlength=context.n_classes) / len(labels)
         model = graphlearning.ssl.poisson_mbo(csr_matrix(graph.numpy()), shares)
-        found = model.fit_predict(np.flatnonzero(context.labelled), known)
-        return np.eye(context.n_classes)[found]
+        classes = model.fit_predict(np.flatnonzero(context.labelled), labels)
+        return np.eye(context.n_classes)[classes]
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class Ours:
     weights: str = field(default_factory=weights_id)
 
     def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
-        """Class probabilities."""
+        """Return class probabilities of all rows."""
         from icssl.classifier.estimator import ICSSLClassifier
 
         model = ICSSLClassifier()
@@ -199,11 +199,11 @@ class Ours:
             return np.asarray(
                 model.fit(context.table, context.visible_labels).label_distributions_
             )
-        known = context.labelled
-        model.fit(context.table[known], context.y[known])
-        found = np.full((len(known), context.n_classes), 1 / context.n_classes)
-        found[~known] = model.predict_proba(context.table[~known])
-        return found
+        labelled, c = context.labelled, context.n_classes
+        model.fit(context.table[labelled], context.y[labelled])
+        p = np.full((len(labelled), c), 1 / c)
+        p[~labelled] = model.predict_proba(context.table[~labelled])
+        return p
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class LargeSpreading:
 
     kernel: str
 
-    def __call__(self, x: ndarray, y: ndarray, device: str) -> LabelledTable:
+    def __call__(self, x: ndarray, y: ndarray, device: str) -> _LabelledTable:
         """Return the classes of all rows, and the kernel."""
         # Thirty iterations, the default, are too few for this alpha.
         model = LabelSpreading(
@@ -246,7 +246,7 @@ class GraphLearning:
 
     name: str
 
-    def __call__(self, x: ndarray, y: ndarray, device: str) -> LabelledTable:
+    def __call__(self, x: ndarray, y: ndarray, device: str) -> _LabelledTable:
         """Return the classes of all rows, and the size of the graph."""
         import graphlearning
 
@@ -256,7 +256,7 @@ class GraphLearning:
         return classes, f"{GRAPH_NEIGHBOURS} neighbours"
 
 
-def large_ours(x: ndarray, y: ndarray, device: str) -> LabelledTable:
+def large_ours(x: ndarray, y: ndarray, device: str) -> _LabelledTable:
     """Return the classes of all rows by ``ICSSLClassifier``, and how it ran."""
     from icssl.classifier.estimator import ICSSLClassifier
 
@@ -276,8 +276,8 @@ def _knn_graph(x: ndarray) -> csr_matrix:
     return (graph + graph.T) / 2
 
 
-def _seeded(estimator: Any, seed: int) -> Any:
-    """A fresh copy; one that draws anything draws it from the seed."""
+def _with_seed(estimator: Any, seed: int) -> Any:
+    """Return a fresh copy that draws whatever it draws from the seed."""
     model = clone(estimator)
     if "random_state" in model.get_params():
         model.set_params(random_state=seed)

@@ -20,7 +20,7 @@ from icssl.methods.base import (
     scale_points,
 )
 
-KERNELS = ("rbf", "knn")
+_KERNELS = ("rbf", "knn")
 _RIDGE = 1e-12  # for the parts of a graph that is not connected
 
 
@@ -34,10 +34,11 @@ class LabelSpreading(Tunable):
     Parameters
     ----------
     alpha : float
-        In (0, 1): how much a point takes from its neighbours.
+        Between 0 and 1: how much a point takes from its neighbours.
     kernel, bandwidth, neighbours
-        Of the graph, see :func:`icssl.methods.propagation.log_affinity`; the bandwidth in
-        units of the root mean square distance from the mean.
+        Settings of the graph: all edges with Gaussian weights (``"rbf"``), or those to the
+        nearest points (``"knn"``); the bandwidth in units of the root mean square distance
+        from the mean.
     scaling : {"isotropic", "coordinate"}
     """
 
@@ -67,9 +68,9 @@ class LabelSpreading(Tunable):
             raise ValueError(f"alpha must be in (0, 1), got {self.alpha!r}.")
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         x, labels = scale_points(episode.x, self.scaling), label_matrix(episode)
-        log_weights = log_affinity(x, self.kernel, self.bandwidth, self.neighbours)
+        log_weights = _log_affinity(x, self.kernel, self.bandwidth, self.neighbours)
         log_degree = log_weights.logsumexp(dim=1)  # how much points in
         # As in scikit-learn: who is no one's neighbour counts as having one.
         log_degree = log_degree.masked_fill(log_degree.isinf(), 0.0) / 2
@@ -87,7 +88,7 @@ class LabelPropagation(Tunable):
     Parameters
     ----------
     kernel, bandwidth, neighbours, scaling
-        Of the graph, see :class:`LabelSpreading`.
+        Settings of the graph, see :class:`LabelSpreading`.
     """
 
     kernel: str = "rbf"
@@ -105,11 +106,11 @@ class LabelPropagation(Tunable):
     )
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         x = scale_points(episode.x, self.scaling)
-        log_weights = log_affinity(x, self.kernel, self.bandwidth, self.neighbours)
-        found = _first_met(log_weights, label_matrix(episode), episode.labelled)
-        return found.to(episode.x.dtype)
+        log_weights = _log_affinity(x, self.kernel, self.bandwidth, self.neighbours)
+        p = _first_met(log_weights, label_matrix(episode), episode.labelled)
+        return p.to(episode.x.dtype)
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class LaplaceLearning(Tunable):
     Parameters
     ----------
     neighbours : int
-        Of the graph, see :func:`icssl.methods.propagation.self_tuned_graph`.
+        Neighbours in the graph, see :func:`icssl.methods.propagation.self_tuned_graph`.
     scaling : {"isotropic", "coordinate"}
     """
 
@@ -131,10 +132,10 @@ class LaplaceLearning(Tunable):
     )
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         weights = self_tuned_graph(scale_points(episode.x, self.scaling), self.neighbours)
-        found = _first_met(weights.log(), label_matrix(episode), episode.labelled)
-        return found.to(episode.x.dtype)
+        p = _first_met(weights.log(), label_matrix(episode), episode.labelled)
+        return p.to(episode.x.dtype)
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,9 @@ class PoissonLearning(Scoring):
     Parameters
     ----------
     neighbours, scaling
-        Of the graph, see :class:`LaplaceLearning`.
+        Settings of the graph, see :class:`LaplaceLearning`.
     temperature : float
-        Of the softmax of u.
+        Temperature of the softmax of u.
     """
 
     neighbours: int = 10
@@ -162,7 +163,7 @@ class PoissonLearning(Scoring):
     )
 
     def scores(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """The solution u; -inf for a class that no labelled point has."""
+        """Return the solution u, -inf for a class that no labelled point has."""
         labels = label_matrix(episode)
         source = (labels - class_shares(labels)) * episode.labelled[..., None]
         weights = self_tuned_graph(scale_points(episode.x, self.scaling), self.neighbours)
@@ -180,22 +181,22 @@ def _first_met(
     labels: Float[Tensor, "b n c"],
     labelled: Bool[Tensor, "b n"],
 ) -> Float[Tensor, "b n c"]:
-    """Which class a random walk from each point meets first.
+    """Return probabilities of the class that a random walk from each point meets first.
 
     As in scikit-learn, the walk avoids points from which no label can be reached; these
     get the shares of the classes.
     """
     weights = (log_weights - log_weights.amax(dim=-1, keepdim=True)).exp()
-    known = _reaches(weights > 0, labelled)
-    weights = torch.where(known[:, None] & ~labelled[..., None], weights, 0.0)
-    met = _absorbed(weights.masked_fill(labelled[:, None], 0.0), weights @ labels)
+    reaches_label = _reaches(weights > 0, labelled)
+    weights = torch.where(reaches_label[:, None] & ~labelled[..., None], weights, 0.0)
+    met = _absorb(weights.masked_fill(labelled[:, None], 0.0), weights @ labels)
     return _shares(met + labels, labels)
 
 
-def _absorbed(
+def _absorb(
     moves: Float[Tensor, "b n n"], ends: Float[Tensor, "b n c"]
 ) -> Float[Tensor, "b n c"]:
-    """Where a walk ends, by the weights of its moves and of its ends at each point.
+    """Return where a walk ends, from the weights of its moves and ends at each point.
 
     Points are eliminated one after the other without a subtraction (Grassmann, Taksar
     and Heyman, 1985), so that every digit is right however long the walk: with a small
@@ -215,7 +216,7 @@ def _absorbed(
 
 
 def _reaches(edges: Bool[Tensor, "b n n"], goal: Bool[Tensor, "b n"]) -> Tensor:
-    """From which points some path leads to the goal."""
+    """Return from which points some path leads to the goal."""
     while True:
         grown = goal | (edges & goal[:, None]).any(dim=-1)
         if torch.equal(grown, goal):
@@ -224,16 +225,16 @@ def _reaches(edges: Bool[Tensor, "b n n"], goal: Bool[Tensor, "b n"]) -> Tensor:
 
 
 def _shares(mass: Tensor, labels: Tensor) -> Tensor:
-    """Rows that sum to one; a row without mass gets the shares of the labels."""
+    """Return rows that sum to one; a row without mass gets the shares of the labels."""
     mass = mass.clamp(min=0)  # rounding
     total = mass.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, mass / total, class_shares(labels))
 
 
-def log_affinity(
+def _log_affinity(
     x: Float[Tensor, "b n d"], kernel: str, bandwidth: float, neighbours: int
 ) -> Float[Tensor, "b n n"]:
-    """Logarithms of the weights of scikit-learn's graphs; -inf where there is no edge.
+    """Return logarithms of scikit-learn's graph weights, -inf where there is no edge.
 
     Logarithms because the weights of far points underflow. Points have no edge to
     themselves: scikit-learn's solutions do not depend on these.
@@ -245,11 +246,11 @@ def log_affinity(
         All edges, with weight exp(-d^2 / 2 h^2), or weight 1 from each point to its
         nearest, which need not be mutual.
     bandwidth : float
-        h, of ``"rbf"``.
+        Bandwidth h of ``"rbf"``.
     neighbours : int
-        Of ``"knn"``, without the point itself; in a small episode, all points.
+        Neighbours of ``"knn"``, without the point itself; at most all points.
     """
-    check_choice("kernel", kernel, KERNELS)
+    check_choice("kernel", kernel, _KERNELS)
     squared = squared_distances(x, x)
     squared.diagonal(dim1=1, dim2=2).fill_(torch.inf)
     if kernel == "rbf":
@@ -260,7 +261,7 @@ def log_affinity(
 
 
 def self_tuned_graph(x: Float[Tensor, "b n d"], neighbours: int) -> Float[Tensor, "b n n"]:
-    """Symmetric weights between near points, each point with a bandwidth of its own.
+    """Return symmetric weights between near points, with a bandwidth for each point.
 
     The weight from a point to one of its nearest is exp(-4 d^2 / s^2), where s is its
     distance from the last of them; both directions are averaged. This is the graph of
@@ -277,7 +278,7 @@ def self_tuned_graph(x: Float[Tensor, "b n d"], neighbours: int) -> Float[Tensor
 
 
 def _nearest(squared: Tensor, neighbours: int) -> torch.return_types.topk:
-    """Smallest entries of each row, in order; the diagonal must be infinite."""
+    """Return the smallest entries of each row, in order; the diagonal is infinite."""
     check_at_least("neighbours", neighbours, 1)
     count = min(neighbours, squared.shape[-1] - 1)
     return squared.topk(count, dim=2, largest=False, sorted=True)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from icssl._util.errors import check_choice
 
-PLACES = ("evaluate", "real", "scale", "explore")
+PLACES = ("evaluate", "real", "scale")
 """Where a method can appear: ``icssl evaluate`` and the paper's tables, ``icssl bench
-real``, ``icssl bench scale``, and the page of ``icssl explore``."""
+real``, and ``icssl bench scale``."""
 
 OURS = "icssl"
 LABELLED_ONLY = "icssl_labelled_only"
@@ -136,14 +136,14 @@ def choose_methods(
     "all" stands for every method, "peers" for those that are not ours. With
     ``skip_missing``, groups leave out what needs a package that is not installed.
     """
-    known = names_in(place)
-    missing = [n for n in known if not REGISTRY[n].where[place].is_installed]
-    members = [n for n in known if not (skip_missing and n in missing)]
+    existing = names_in(place)
+    missing = [n for n in existing if not REGISTRY[n].where[place].is_installed]
+    members = [n for n in existing if not (skip_missing and n in missing)]
     peers = [n for n in members if n not in (OURS, LABELLED_ONLY)]
     groups = {"all": members, "peers": peers}
     wanted: set[str] = set()
     for name in names:
-        check_choice("method", name, [*known, *groups])
+        check_choice("method", name, [*existing, *groups])
         wanted.update(groups.get(name, [name]))
     for name in missing:
         if name in wanted:
@@ -151,7 +151,7 @@ def choose_methods(
                 f"{name} needs GraphLearning: pip install 'icssl[peers]', or name the "
                 "other methods with --methods."
             )
-    return [name for name in known if name in wanted]
+    return [name for name in existing if name in wanted]
 
 
 T = TypeVar("T")

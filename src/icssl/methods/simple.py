@@ -24,7 +24,7 @@ _COVARIANCES = ("full", "diagonal", "spherical")
 
 
 def bayes_ceiling(episode: Episode, radius: float | None = None) -> Float[Tensor, "b n 2"]:
-    """Class probabilities given the labels, the true distances and the rule of the labels.
+    """Return class probabilities from the labels, the true distances and the label rule.
 
     Class 1 is a ball around a point of the context, each as likely to be its centre. So
     the posterior is uniform over the points whose ball agrees with every label, and the
@@ -39,9 +39,11 @@ def bayes_ceiling(episode: Episode, radius: float | None = None) -> Float[Tensor
         Radius of the ball; by default, half of the points lie inside.
     """
     if episode.distances is None or episode.n_classes != 2:
-        given = "no distances" if episode.distances is None else f"c = {episode.n_classes}"
+        instead = (
+            "no distances" if episode.distances is None else f"c = {episode.n_classes}"
+        )
         raise ValueError(
-            f"the Bayes ceiling needs two classes and episode.distances, got {given}: "
+            f"the Bayes ceiling needs two classes and episode.distances, got {instead}: "
             "draw with ManifoldSpec(distances=True)."
         )
     centred = episode.distances  # (b, candidate centre, n)
@@ -53,8 +55,8 @@ def bayes_ceiling(episode: Episode, radius: float | None = None) -> Float[Tensor
     posterior = torch.where(none, 1.0, possible)
     posterior = posterior / posterior.sum(dim=1, keepdim=True)
     # A sum of shares may exceed one by rounding.
-    one = (posterior[:, None] @ inside.to(posterior.dtype))[:, 0].clamp(max=1)
-    return torch.stack([1 - one, one], dim=-1)
+    second = (posterior[:, None] @ inside.to(posterior.dtype))[:, 0].clamp(max=1)
+    return torch.stack([1 - second, second], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Majority(Tunable):
     """The share of each class among the labelled points, for every point."""
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         shares = class_shares(label_matrix(episode)).to(episode.x.dtype)
         return shares.expand(-1, episode.x.shape[1], -1)
 
@@ -81,7 +83,7 @@ class NearestNeighbour(Tunable):
     grids: ClassVar[tuple[Grid, ...]] = ({"scaling": SCALINGS},)
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         x = scale_points(episode.x, self.scaling)
         squared = squared_distances(x, x)
         nearest = squared.masked_fill(~episode.labelled[:, None], torch.inf).argmin(dim=-1)
@@ -96,13 +98,13 @@ class BayesCeiling(Tunable):
     Parameters
     ----------
     radius : float, optional
-        Of the ball that is class 1, see :func:`icssl.methods.simple.bayes_ceiling`.
+        Radius of the ball that is class 1, see :func:`icssl.methods.simple.bayes_ceiling`.
     """
 
     radius: float | None = None
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         return bayes_ceiling(episode, self.radius)
 
 
@@ -152,17 +154,17 @@ class GaussianMixture(Tunable):
         check_at_least("steps", self.steps, 0)
 
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
-        """Class probabilities of every point."""
+        """Return class probabilities of every point."""
         x, labels = scale_points(episode.x, self.scaling), label_matrix(episode)
         ridge = self.ridge / x.shape[-1]  # where a point has mean squared length one
         if self.covariance == "full" and x.shape[-1] > x.shape[1]:
             # Across the span of the points every class has the same variance.
             x = torch.linalg.qr(x.mT).R.mT
         unlabelled = self.unlabelled_weight * (~episode.labelled[..., None]).double()
-        found = _posterior(x, labels, self.covariance, ridge)
+        p = _posterior(x, labels, self.covariance, ridge)
         for _ in range(self.steps):
-            found = _posterior(x, labels + unlabelled * found, self.covariance, ridge)
-        return found.to(episode.x.dtype)
+            p = _posterior(x, labels + unlabelled * p, self.covariance, ridge)
+        return p.to(episode.x.dtype)
 
 
 def _posterior(
@@ -182,7 +184,7 @@ def _posterior(
 
 
 def _full(offset: Tensor, parts: Tensor, ridge: float) -> Tensor:
-    """Log-density up to a constant (b, c, n) under a covariance for each class."""
+    """Return the log-density up to a constant (b, c, n), with a covariance per class."""
     scatter = offset.mT @ (parts.mT[..., None] * offset)
     eye = torch.eye(offset.shape[-1], dtype=offset.dtype, device=offset.device)
     root = torch.linalg.cholesky(scatter + ridge * eye)
@@ -191,7 +193,7 @@ def _full(offset: Tensor, parts: Tensor, ridge: float) -> Tensor:
 
 
 def _diagonal(offset: Tensor, parts: Tensor, ridge: float, spherical: bool) -> Tensor:
-    """The same without correlations, and with one variance if spherical."""
+    """Return the same without correlations, and with one variance if spherical."""
     squared = offset.square()
     variance = (parts.mT[..., None] * squared).sum(dim=2, keepdim=True) + ridge
     if spherical:

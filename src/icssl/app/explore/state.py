@@ -15,14 +15,13 @@ from icssl.app.explore.clouds import (
     one_label_per_class,
     predict_cloud,
 )
+from icssl.methods import TITLES
 
 TABS = {"play": "Play", "inside": "Look inside", "why": "Why", "data": "My data"}
 THEMES = {"auto": "as the system", "light": "light", "dark": "dark"}
 COLOURINGS = {"class": "predicted class", "probability": "probability", "reach": "reach"}
 RIVALS = {
-    "label_spreading": "Label spreading",
-    "svc": "SVC",
-    "logistic_regression": "Logistic regression",
+    **{name: TITLES[name] for name in ("label_spreading", "svc", "logistic_regression")},
     "truth": "the truth",
 }
 WEIGHTS = {"trained": "trained", "constructed": "constructed by the lemmas"}

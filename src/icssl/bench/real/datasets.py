@@ -43,12 +43,12 @@ HALVES: dict[str, tuple[str, ...]] = {
 SETS = tuple(name for half in HALVES.values() for name in half)
 LABELS = (1, 2, 5, 10)
 MOST_ROWS = 1000
-TARGET = "target"
+_TARGET = "target"
 
 
 @cache
 def read_set(folder: Path, name: str) -> Any:
-    """The table of one set, with the column of targets as text."""
+    """Return the table of one set, with the column of targets as text."""
     path = folder / f"{name}.parquet"
     if not path.exists():
         raise FileNotFoundError(
@@ -56,17 +56,17 @@ def read_set(folder: Path, name: str) -> Any:
             "say how), and --data names the folder."
         )
     table = read_file(Source(str(path))).cells
-    if TARGET not in table:
+    if _TARGET not in table:
         columns = ", ".join(map(str, table.columns[:8]))
-        raise ValueError(f"{path} has no column {TARGET!r}: it begins with {columns}.")
-    missing = int(table[TARGET].isna().sum())
+        raise ValueError(f"{path} has no column {_TARGET!r}: it begins with {columns}.")
+    missing = int(table[_TARGET].isna().sum())
     if missing:
-        raise ValueError(f"{path}: {missing} row(s) have no {TARGET}.")
-    return table.assign(**{TARGET: table[TARGET].astype(str)})
+        raise ValueError(f"{path}: {missing} row(s) have no {_TARGET}.")
+    return table.assign(**{_TARGET: table[_TARGET].astype(str)})
 
 
 def fingerprint(table: Any) -> str:
-    """A short hash of names and cells, the same for every way to store them."""
+    """Return a short hash of names and cells, the same for every way to store them."""
     digest = hashlib.sha256()
     for name, column in table.items():
         digest.update(f"\0{name}\0".encode())
@@ -80,7 +80,7 @@ def fingerprint(table: Any) -> str:
 
 
 def draw_context(table: Any, name: str, draw: int, labels: int) -> Context:
-    """At most 1,000 rows at random, so many of each class labelled.
+    """Draw at most 1,000 rows of a set, and label so many of each class.
 
     The set and the draw decide which rows, and in which order the rows of a class get
     their labels: with more labels, those of fewer are among them. A class that has one row
@@ -90,19 +90,20 @@ def draw_context(table: Any, name: str, draw: int, labels: int) -> Context:
     generator = generator_for(draw, f"real {name}")
     rows = torch.randperm(len(table), generator=generator)[:MOST_ROWS].numpy()
     order = torch.randperm(len(rows), generator=generator).numpy()
-    target = table[TARGET].to_numpy()[rows]
+    target = table[_TARGET].to_numpy()[rows]
     names, inverse, counts = np.unique(target, return_inverse=True, return_counts=True)
-    kept = counts[inverse] >= 2
-    classes, y = np.unique(target[kept], return_inverse=True)
+    in_context = counts[inverse] >= 2
+    classes, y = np.unique(target[in_context], return_inverse=True)
     if len(classes) < 2:
         raise ValueError(
             f"{name}, draw {draw}: needs two classes with two rows at least, got "
             f"{len(classes)} of {len(names)}."
         )
-    place = np.argsort(order)[kept]  # when each row's turn is
+    place = np.argsort(order)[in_context]  # when each row's turn is
     labelled = np.zeros(len(y), dtype=bool)
     for c in range(len(classes)):
-        own = np.flatnonzero(y == c)
-        labelled[own[np.argsort(place[own])][: min(labels, len(own) - 1)]] = True
-    features = table.drop(columns=TARGET).iloc[rows[kept]].reset_index(drop=True)
+        members = np.flatnonzero(y == c)
+        in_turn = members[np.argsort(place[members])]
+        labelled[in_turn[: min(labels, len(members) - 1)]] = True
+    features = table.drop(columns=_TARGET).iloc[rows[in_context]].reset_index(drop=True)
     return Context(features, y.astype(np.int64), labelled, len(classes))

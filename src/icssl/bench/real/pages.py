@@ -20,12 +20,12 @@ from icssl.methods import TITLES
 from icssl.methods.registry import LABELLED_ONLY, OURS, names_in
 
 METRICS = ("accuracy", "balanced_accuracy", "log_loss")
-CELL = ["set", "labels"]
-CONTEXT = [*CELL, "draw"]
+_CELL = ["set", "labels"]
+CONTEXT = [*_CELL, "draw"]
 
 
 def frame_of(rows: Iterable[Row]) -> Any:
-    """Rows as a table, of the contexts that every method has a row of.
+    """Return rows as a table, of the contexts that every method has a row of.
 
     A run that failed counts as a guess with equal probabilities: that is all a person has
     who relied on it.
@@ -52,7 +52,7 @@ def _flat(row: Row) -> dict[str, Any]:
 
 
 def _guess(row: Row) -> dict[str, Any]:
-    """What equal probabilities score, on average over the order of the classes."""
+    """Return what equal probabilities score, on average over the order of classes."""
     share, n = 1 / row["classes"], row["scored"]
     place = int(np.clip(np.ceil(share * BINS) - 1, 0, BINS - 1))
     return {
@@ -64,18 +64,18 @@ def _guess(row: Row) -> dict[str, Any]:
 
 
 def cells_of(table: Any, metric: str) -> Any:
-    """Means over draws: a line a set and label count, a column a method."""
-    return table.pivot_table(metric, CELL, "method", sort=False)
+    """Return means over draws: one line per set and label count, one column per method."""
+    return table.pivot_table(metric, _CELL, "method", sort=False)
 
 
 def calibration_of(table: Any) -> Any:
-    """Expected calibration error, all draws of a set and label count pooled."""
-    grouped = table.groupby([*CELL, "method"], sort=False)["bins"]
+    """Return expected calibration errors, all draws of a set and label count pooled."""
+    grouped = table.groupby([*_CELL, "method"], sort=False)["bins"]
     return grouped.agg(calibration_error).unstack("method")
 
 
 def calibration_error(histograms: Iterable[dict[str, list[float]]]) -> float:
-    """Of several histograms together: mean distance of confidence from accuracy.
+    """Return the mean distance of confidence from accuracy over several histograms.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def calibration_error(histograms: Iterable[dict[str, list[float]]]) -> float:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class _Ranking:
     """Mean ranks of methods, the best first, and when two of them differ.
 
     Parameters
@@ -113,7 +113,7 @@ class Ranking:
     critical_sets: float
 
 
-def ranking_of(cells: Any) -> Ranking:
+def ranking_of(cells: Any) -> _Ranking:
     """Rank the methods in every cell by accuracy."""
     values = cells.to_numpy()
     means = rankdata(-values, axis=1).mean(axis=0)
@@ -122,7 +122,7 @@ def ranking_of(cells: Any) -> Ranking:
     p_value = float(friedmanchisquare(*values.T).pvalue) if k > 2 else float("nan")
     order = np.argsort(means, kind="stable")
     sets = cells.index.get_level_values("set").nunique()
-    return Ranking(
+    return _Ranking(
         {cells.columns[i]: float(means[i]) for i in order},
         p_value,
         critical_difference(k, count),
@@ -131,39 +131,39 @@ def ranking_of(cells: Any) -> Ranking:
 
 
 def critical_difference(methods: int, blocks: int) -> float:
-    """Nemenyi's, at the 5% level: mean ranks further apart than this differ."""
+    """Return Nemenyi's critical difference of mean ranks at the 5% level."""
     if methods < 2:
         return float("nan")
     quantile = float(studentized_range.ppf(0.95, methods, np.inf)) / 2**0.5
     return quantile * (methods * (methods + 1) / (6 * blocks)) ** 0.5
 
 
-def cliques(ranks: Sequence[float], critical: float) -> list[tuple[int, int]]:
-    """Longest runs of sorted ranks within the critical difference, by first and last.
+def _cliques(ranks: Sequence[float], critical: float) -> list[tuple[int, int]]:
+    """Return the longest runs of sorted ranks within the critical difference.
 
     Examples
     --------
-    >>> cliques([1.0, 1.5, 2.2, 4.0], critical=0.8)
+    >>> _cliques([1.0, 1.5, 2.2, 4.0], critical=0.8)
     [(0, 1), (1, 2)]
     """
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for first, rank in enumerate(ranks):
         last = max(i for i, other in enumerate(ranks) if other - rank <= critical)
-        if last > first and (not found or last > found[-1][1]):
-            found.append((first, last))
-    return found
+        if last > first and (not runs or last > runs[-1][1]):
+            runs.append((first, last))
+    return runs
 
 
 def difference(cells: Any, first: str, second: str) -> Comparison:
-    """One method minus another with the 95% interval over sets, each set counted once."""
+    """Return one method minus another, with the 95% interval over sets."""
     means = cells[[first, second]].groupby(level="set", sort=False).mean()
     return compare_paired(
         *(torch.tensor(means[name].to_numpy()) for name in (first, second))
     )
 
 
-def best_peer(cells: Any, peers: Iterable[str]) -> str:
-    """The single peer with the best mean over sets and label counts."""
+def _best_peer(cells: Any, peers: Iterable[str]) -> str:
+    """Return the single peer with the best mean over sets and label counts."""
     means = cells.mean()
     return max((name for name in peers if name in cells), key=lambda name: means[name])
 
@@ -196,7 +196,7 @@ def write_half(half: str, rows: Sequence[Row], wanted: int, folder: Path) -> Pat
 
 
 def overview(table: Any, cells: Any) -> Table:
-    """One line a method, the most accurate first; means over sets and label counts."""
+    """Return one line per method, the most accurate first: means over all cells."""
     metrics = {
         "accuracy": cells.mean(),
         "balanced": cells_of(table, "balanced_accuracy").mean(),
@@ -227,17 +227,17 @@ def overview(table: Any, cells: Any) -> Table:
 
 
 def by_labels(cells: Any) -> Table:
-    """Mean accuracy over sets at each label count."""
+    """Return the mean accuracy over sets at each label count."""
     means = cells.groupby(level="labels", sort=False).mean()
     lines = [
         (TITLES[name], *(f"{value:.3f}" for value in means[name])) for name in means.columns
     ]
-    header = ("labels a class", *map(str, means.index))
-    return Table("Accuracy by labels a class, mean over sets", header, tuple(lines))
+    header = ("labels per class", *map(str, means.index))
+    return Table("Accuracy by labels per class, mean over sets", header, tuple(lines))
 
 
 def by_set(cells: Any) -> Table:
-    """Mean accuracy over label counts on each set; the best of a line is bold."""
+    """Return the mean accuracy on each set; the best of a line is bold."""
     means = cells.groupby(level="set", sort=False).mean()
     lines = []
     for name, values in means.iterrows():
@@ -250,27 +250,33 @@ def by_set(cells: Any) -> Table:
 
 
 def comparisons(cells: Any) -> list[Item]:
-    """Ours against every peer, against the best one, and without unlabelled rows."""
+    """Compare ours with every peer, with the best one, and without unlabelled rows."""
     if OURS not in cells:
         return []
     peers = [name for name in cells.columns if name not in (OURS, LABELLED_ONLY)]
-    found: list[Item] = []
+    tables: list[Item] = []
     if peers:
-        found += [_against(cells, peers), _cell_by_cell(cells, best_peer(cells, peers))]
+        tables += [_against(cells, peers), _cell_by_cell(cells, _best_peer(cells, peers))]
     if LABELLED_ONLY in cells:
-        found.append(_unlabelled(cells))
-    return found
+        tables.append(_gain_by_unlabelled(cells))
+    return tables
 
 
 def _against(cells: Any, peers: Sequence[str]) -> Table:
     sets = cells.groupby(level="set").mean()
     lines = []
     for name in peers:
-        found = difference(cells, OURS, name)
+        versus = difference(cells, OURS, name)
         won = int((sets[OURS] > sets[name]).sum())
         lost = int((sets[OURS] < sets[name]).sum())
         lines.append(
-            (TITLES[name], _signed(found.difference), found.verdict, str(won), str(lost))
+            (
+                TITLES[name],
+                _with_sign(versus.difference),
+                versus.verdict,
+                str(won),
+                str(lost),
+            )
         )
     return Table(
         f"{TITLES[OURS]} minus each peer: accuracy",
@@ -297,31 +303,31 @@ def _cell_by_cell(cells: Any, peer: str) -> Table:
     )
 
 
-def _unlabelled(cells: Any) -> Table:
-    """What unlabelled rows buy: the same weights with and without them."""
+def _gain_by_unlabelled(cells: Any) -> Table:
+    """Compare the same weights with and without unlabelled rows."""
     labels = cells.index.get_level_values("labels")
     parts: Mapping[str, Any] = {
         **{str(count): cells[labels == count] for count in dict.fromkeys(labels)},
         "all": cells,
     }
-    found: dict[str, Comparison] = {
+    gains: dict[str, Comparison] = {
         name: difference(part, OURS, LABELLED_ONLY) for name, part in parts.items()
     }
-    lines = [(name, _signed(c.difference), c.verdict) for name, c in found.items()]
+    lines = [(name, _with_sign(c.difference), c.verdict) for name, c in gains.items()]
     return Table(
         "What unlabelled rows buy: accuracy with them minus without, the same weights",
-        ("labels a class", "difference", "verdict"),
+        ("labels per class", "difference", "verdict"),
         tuple(lines),
         ("With the 95% interval over sets, each set counted once.",),
     )
 
 
-def _signed(estimate: Estimate) -> str:
+def _with_sign(estimate: Estimate) -> str:
     return f"{estimate.mean:+.3f} ± {estimate.half_width:.3f}"
 
 
 def _ranks(cells: Any, path: Path) -> list[Item]:
-    """The table and the figure; one method alone has no rank."""
+    """Return the table and the figure of ranks; one method alone has no rank."""
     if len(cells.columns) < 2:
         return []
     ranking = ranking_of(cells)
@@ -333,14 +339,14 @@ def _ranks(cells: Any, path: Path) -> list[Item]:
         f"{ranking.critical_sets:.2f} if only sets are."
     )
     title = "Mean ranks by accuracy"
-    picture = save_picture(rank_figure(ranking), title, path)
+    picture = save_picture(_rank_figure(ranking), title, path)
     return [Table(title, ("method", "mean rank"), tuple(lines), (note,)), picture]
 
 
-def rank_figure(ranking: Ranking) -> Figure:
-    """The critical-difference diagram: bars join methods that do not differ."""
+def _rank_figure(ranking: _Ranking) -> Figure:
+    """Draw the critical-difference diagram: bars join methods that do not differ."""
     names, ranks = list(ranking.ranks), list(ranking.ranks.values())
-    k, joined = len(names), cliques(ranks, ranking.critical)
+    k, joined = len(names), _cliques(ranks, ranking.critical)
     half, top = (k + 1) // 2, 0.35 * len(joined) + 0.5  # the first name stands below
     figure = Figure(figsize=(8.5, 0.9 + 0.3 * (half + top)), layout="constrained")
     axes = figure.add_subplot()
@@ -356,10 +362,10 @@ def rank_figure(ranking: Ranking) -> Figure:
         left = i < half
         y = top + (i if left else k - 1 - i)
         edge, side = (low - 0.1 * k, "right") if left else (high + 0.1 * k, "left")
-        own: dict[str, Any] = {"color": COLOURS[5] if name == OURS else "black"}
-        axes.plot([rank, rank, edge], [0, y, y], linewidth=0.8, **own)
+        colour: dict[str, Any] = {"color": COLOURS[5] if name == OURS else "black"}
+        axes.plot([rank, rank, edge], [0, y, y], linewidth=0.8, **colour)
         text = f" {TITLES[name]} ({rank:.2f}) "
-        axes.text(edge, y, text, ha=side, va="center", fontsize=9, **own)
+        axes.text(edge, y, text, ha=side, va="center", fontsize=9, **colour)
     for i, (first, last) in enumerate(joined):
         y = 0.35 * (i + 1)
         ends = [ranks[first] - 0.04, ranks[last] + 0.04]

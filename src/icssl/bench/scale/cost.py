@@ -139,11 +139,11 @@ def track_memory() -> Iterator[dict[str, int]]:
 
     The kernel's own record would include the making of the table.
     """
-    done, before = threading.Event(), held_bytes()
+    is_over, before = threading.Event(), held_bytes()
     peak = {"whole": before, "added": 0}
 
     def look() -> None:
-        while not done.wait(0.01):
+        while not is_over.wait(0.01):
             peak["whole"] = max(peak["whole"], held_bytes())
 
     thread = threading.Thread(target=look, daemon=True)
@@ -151,7 +151,7 @@ def track_memory() -> Iterator[dict[str, int]]:
     try:
         yield peak
     finally:
-        done.set()
+        is_over.set()
         thread.join()
         peak["whole"] = max(peak["whole"], held_bytes())
         peak["added"] = peak["whole"] - before

@@ -1,4 +1,4 @@
-"""What rows of a scaling run are made into: a table, a figure, and how cost grows."""
+"""Pages of the suite by size: tables, a figure, and how cost grows with the rows."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,21 +15,21 @@ from icssl.methods.registry import OURS, names_in
 
 _GROWING = 10_000  # rows from which on cost is fitted: below, starting counts for much
 # Poisson learning on Fashion-MNIST, 70,000 images, features of a variational autoencoder,
-# at 1 to 5 labels a class: Calder et al., 2020, table 2.
+# at 1 to 5 labels per class: Calder et al., 2020, table 2.
 _POISSON = {1: 0.608, 2: 0.661, 3: 0.696, 4: 0.712, 5: 0.724}
 _STYLES = ("-", "--", ":")  # of machines
-PUBLISHED = {"fashion-features": _POISSON, "fashion-pixels": _POISSON}
+_PUBLISHED = {"fashion-features": _POISSON, "fashion-pixels": _POISSON}
 
 
 def write_scale(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Pages of all rows that are there: growth on made rows, and one for other tables."""
-    made = _made(rows)
+    """Write the pages of all rows: growth on made rows, and one page per other table."""
+    by_size = _rows_made_here(rows)
     files = [row for row in rows if "digest" in row["spec"] and "error" not in row]
     written = []
-    if made:
+    if by_size:
         items: list[Item] = [
-            *(_table(own, device) for device, own in _machines(made).items()),
-            save_picture(_figure(made), "Time, memory, accuracy", folder / "scale"),
+            *(_table(part, device) for device, part in _machines(by_size).items()),
+            save_picture(_figure(by_size), "Time, memory, accuracy", folder / "scale"),
         ]
         written.append(folder / "scale.md")
         write_page("Growth with the number of rows", _ABOUT, items, written[-1])
@@ -50,18 +50,18 @@ _ABOUT = (
 
 
 def growth_lines(rows: Sequence[Row]) -> list[str]:
-    """How time grows on every machine, for a person at a terminal."""
-    machines = _machines(_made(rows))
-    return [f"{name}: {line}" for name, own in machines.items() for line in _growth(own)]
+    """Return how time grows on every machine, for a person at a terminal."""
+    machines = _machines(_rows_made_here(rows))
+    return [f"{name}: {line}" for name, part in machines.items() for line in _growth(part)]
 
 
-def _made(rows: Sequence[Row]) -> list[Row]:
-    """Those on the table that is made here."""
+def _rows_made_here(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows on the table that is made here."""
     return [row for row in rows if "error" not in row and "digest" not in row["spec"]]
 
 
 def _machines(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows of every device."""
+    """Return the rows of every device."""
     devices = sorted({row["device"] for row in rows})
     return {name: [row for row in rows if row["device"] == name] for name in devices}
 
@@ -84,9 +84,9 @@ def _table(rows: Sequence[Row], device: str) -> Table:
             )
         )
     header = ("rows", "method", "seconds", "MB", "accuracy", "how")
-    made = sorted({f"torch {row['torch']}, icssl {row['commit']}" for row in rows})
+    versions = sorted({f"torch {row['torch']}, icssl {row['commit']}" for row in rows})
     threads = sorted({row["spec"]["threads"] for row in rows})
-    machine = f"{device}, {' or '.join(map(str, threads))} threads; {'; '.join(made)}."
+    machine = f"{device}, {' or '.join(map(str, threads))} threads; {'; '.join(versions)}."
     return Table(device, header, tuple(lines), (machine, *_growth(rows)))
 
 
@@ -95,56 +95,60 @@ def _place(row: Row) -> int:
 
 
 def _growth(rows: Sequence[Row]) -> list[str]:
-    """How time grows with the rows, for every method with enough of them.
+    """Return how time grows with the rows, for every method with enough of them.
 
-    One that takes another way when rows become many: across its ways, and for each.
+    A method that works in another way when rows become many has a line across its ways,
+    and one for each.
     """
-    found = []
+    lines = []
     for method in names_in("scale"):
         title = TITLES[method]
-        own = [r for r in rows if r["spec"]["method"] == method]
-        ways = list(dict.fromkeys(r["how"] for r in own))
-        groups = {title: own}
+        of_method = [r for r in rows if r["spec"]["method"] == method]
+        ways = list(dict.fromkeys(r["how"] for r in of_method))
+        groups = {title: of_method}
         if len(ways) > 1:
-            named = {f"{title}, {way}": [r for r in own if r["how"] == way] for way in ways}
-            groups = {f"{title}, across ways": own, **named}
+            groups = {f"{title}, across ways": of_method}
+            for way in ways:
+                groups[f"{title}, {way}"] = [r for r in of_method if r["how"] == way]
         for name, group in groups.items():
             sizes = [r["spec"]["rows"] for r in group]
             exponent = growth_of(sizes, [r["seconds"] for r in group])
             if exponent is not None:
-                found.append(f"{name}: seconds grow as rows to the power {exponent:.2f}.")
-    return found
+                lines.append(f"{name}: seconds grow as rows to the power {exponent:.2f}.")
+    return lines
 
 
 def growth_of(sizes: Sequence[int], seconds: Sequence[float]) -> float | None:
-    """The exponent, by least squares on logarithms; None with fewer than two sizes.
+    """Return the exponent of growth, by least squares on logarithms.
+
+    It is None with fewer than two large sizes.
 
     Examples
     --------
     >>> round(growth_of([10_000, 100_000], [1.0, 100.0]), 3)
     2.0
     """
-    known = [(n, s) for n, s in zip(sizes, seconds, strict=True) if n >= _GROWING]
-    if len({n for n, _ in known}) < 2:
+    large = [(n, s) for n, s in zip(sizes, seconds, strict=True) if n >= _GROWING]
+    if len({n for n, _ in large}) < 2:
         return None
-    n, s = np.log(np.array(known)).T
+    n, s = np.log(np.array(large)).T
     return float(np.polyfit(n, s, 1)[0])
 
 
 def _figure(rows: Sequence[Row]) -> Figure:
-    """Seconds, memory and accuracy by rows; a colour a method, a style a machine."""
+    """Draw seconds, memory and accuracy by rows: colours of methods, lines of machines."""
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     panels = figure.subplots(1, 3)
     machines = _machines(rows)
     kinds = sorted({(_place(r), r["device"], r["spec"]["method"]) for r in rows})
     for place, device, method in kinds:
-        own = [r for r in machines[device] if r["spec"]["method"] == method]
-        own.sort(key=lambda r: r["spec"]["rows"])
+        curve = [r for r in machines[device] if r["spec"]["method"] == method]
+        curve.sort(key=lambda r: r["spec"]["rows"])
         style = _STYLES[list(machines).index(device) % len(_STYLES)]
-        name = _line_title(own[0]) if len(machines) > 1 else TITLES[method]
+        name = _line_title(curve[0]) if len(machines) > 1 else TITLES[method]
         for axes, quantity in zip(panels, ("seconds", "memory", "accuracy"), strict=True):
-            values = [_value(r, quantity) for r in own]
-            n = [r["spec"]["rows"] for r in own]
+            values = [_value(r, quantity) for r in curve]
+            n = [r["spec"]["rows"] for r in curve]
             colour = COLOURS[place % len(COLOURS)]
             axes.plot(n, values, style, color=colour, marker="o", label=name, markersize=4)
     for axes, title in zip(
@@ -160,7 +164,7 @@ def _figure(rows: Sequence[Row]) -> Figure:
 
 
 def _line_title(row: Row) -> str:
-    """Of a method and its machine; one that stays on the cores is beside the GPU."""
+    """Return the title of a method on a machine; on its cores it is beside the GPU."""
     beside = row["spec"]["device"] == "cuda" and "gpu_megabytes" not in row
     return f"{TITLES[row['spec']['method']]}, {'beside ' if beside else ''}{row['device']}"
 
@@ -173,34 +177,34 @@ def _value(row: Row, quantity: str) -> float:
 
 
 def _by_file(rows: Sequence[Row], name: str) -> list[Table]:
-    """A table for every file of this name: those of two folders can differ."""
+    """Return one table per file of this name: those of two folders can differ."""
     digests = list(dict.fromkeys(row["spec"]["digest"] for row in rows))
     return [
         _by_labels(
             [row for row in rows if row["spec"]["digest"] == digest],
             name if len(digests) == 1 else f"{name}, file {digest}",
-            PUBLISHED.get(name, {}),
+            _PUBLISHED.get(name, {}),
         )
         for digest in digests
     ]
 
 
-def _by_labels(rows: Sequence[Row], name: str, known: Mapping[int, float]) -> Table:
-    """Accuracy at every number of labels, mean over draws; time beside it."""
+def _by_labels(rows: Sequence[Row], name: str, published: Mapping[int, float]) -> Table:
+    """Return the accuracy at every number of labels, mean over draws, with the time."""
     counts = sorted({row["spec"]["labels"] for row in rows})
     lines = []
     for method in sorted(
         {row["spec"]["method"] for row in rows}, key=names_in("scale").index
     ):
-        own = [row for row in rows if row["spec"]["method"] == method]
-        cells = [_mean(own, labels) for labels in counts]
-        seconds = np.median([row["seconds"] for row in own])
+        of_method = [row for row in rows if row["spec"]["method"] == method]
+        cells = [_mean(of_method, labels) for labels in counts]
+        seconds = np.median([row["seconds"] for row in of_method])
         lines.append((TITLES[method], *cells, f"{seconds:,.1f}"))
-    if known:
-        published = [f"{known[m]:.3f}" if m in known else "" for m in counts]
+    if published:
+        theirs = [f"{published[m]:.3f}" if m in published else "" for m in counts]
         title = "Poisson learning as published, on features of a variational autoencoder"
-        lines.append((title, *published, ""))
-    header = ("method", *(f"{m} a class" for m in counts), "seconds")
+        lines.append((title, *theirs, ""))
+    header = ("method", *(f"{m} per class" for m in counts), "seconds")
     n, draws = rows[0]["spec"]["rows"], {row["spec"]["draw"] for row in rows}
     hows = sorted({row["how"] for row in rows if row["spec"]["method"] == OURS})
     machines = sorted({f"{row['device']}, icssl {row['commit']}" for row in rows})
@@ -213,8 +217,8 @@ def _by_labels(rows: Sequence[Row], name: str, known: Mapping[int, float]) -> Ta
 
 
 def _mean(rows: Sequence[Any], labels: int) -> str:
-    found = [row["accuracy"] for row in rows if row["spec"]["labels"] == labels]
-    if not found:
+    values = [row["accuracy"] for row in rows if row["spec"]["labels"] == labels]
+    if not values:
         return ""
-    spread = f" ± {np.std(found, ddof=1):.3f}" if len(found) > 1 else ""
-    return f"{np.mean(found):.3f}{spread}"
+    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread}"
