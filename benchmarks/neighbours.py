@@ -26,8 +26,8 @@ import torch
 from sklearn.datasets import make_classification
 
 from icssl.bench.pool import run_in_subprocess
-from icssl.classifier.graph_sparse import BruteForceSearch, IndexSearch
 from icssl.classifier.graphs import SPARSE_NEIGHBOURS
+from icssl.classifier.neighbour_search import BruteForceSearch, IndexSearch
 
 COLUMNS, NEW, ALONE = 20, 1_000, 50
 REQUIRED = {  # what installing a package brings that icssl does not have

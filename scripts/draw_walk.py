@@ -141,7 +141,8 @@ def draw(walk: Walk, path: Path) -> None:
         axes.text(
             4.1, -row, "\n".join(lines), va="center", fontsize=6.5, family="monospace"
         )
-    axes.set_title(summary(walk), fontsize=11, loc="left")
+    title = "Files that fit and predict_proba call, in the order of their first call"
+    axes.set_title(title, fontsize=11, loc="left")
     axes.set(xlim=(-0.3, 11), ylim=(-len(walk.files) + 0.3, 0.6))
     axes.axis("off")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,18 +26,17 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import F64, F64_DEEP, few_labels
 from icssl import ICSSLClassifier
-from icssl.classifier import context_features, graph_exact, graph_sparse, plan
+from icssl.classifier import (
+    context_features,
+    graph_exact,
+    neighbour_search,
+    plan,
+)
 from icssl.classifier import fitted as fitted_file
 from icssl.classifier import kernels as kernels_file
 from icssl.classifier.eigenmap import SPARE_COLUMNS
 from icssl.classifier.graph_exact import AttentionGraph, exact_graph
-from icssl.classifier.graph_sparse import (
-    BruteForceSearch,
-    IndexSearch,
-    SparseGraph,
-    all_neighbours,
-    make_search,
-)
+from icssl.classifier.graph_sparse import SparseGraph
 from icssl.classifier.graphs import (
     SPARSE_NEIGHBOURS,
     Backend,
@@ -47,6 +46,12 @@ from icssl.classifier.graphs import (
 )
 from icssl.classifier.kernels import DIFFUSED, GRAPHS, KERNELS
 from icssl.classifier.model import ContextConfig, ContextModel
+from icssl.classifier.neighbour_search import (
+    BruteForceSearch,
+    IndexSearch,
+    all_neighbours,
+    make_search,
+)
 from icssl.classifier.plan import (
     BACKENDS,
     Size,
@@ -86,7 +91,7 @@ def fitted(X, y, **options):
 def indexed(monkeypatch):
     """Every context has an index, however few its rows."""
     pytest.importorskip("faiss")
-    monkeypatch.setattr(graph_sparse, "BRUTE_FORCE_ROWS", 0)
+    monkeypatch.setattr(neighbour_search, "BRUTE_FORCE_ROWS", 0)
 
 
 @pytest.fixture
@@ -160,7 +165,7 @@ def exact_neighbours(x, count):
 
 @pytest.mark.parametrize("at_once", [1, 90 * 7, 2**22])
 def test_neighbours_by_comparing_are_those_of_scikit_learn(generator, monkeypatch, at_once):
-    monkeypatch.setattr(graph_sparse, "_DISTANCES_AT_ONCE", at_once)
+    monkeypatch.setattr(neighbour_search, "_DISTANCES_AT_ONCE", at_once)
     x = table(generator)[0]
     found = all_neighbours(BruteForceSearch(x), 10)
     indices, distances = exact_neighbours(x.numpy(), 10)
@@ -213,7 +218,7 @@ def test_an_index_is_the_same_every_time_and_for_a_row_alone():
 
 def test_rows_whose_cells_hold_too_few_are_compared_with_all(generator, monkeypatch):
     pytest.importorskip("faiss")
-    monkeypatch.setattr(graph_sparse, "_PROBED", 1)
+    monkeypatch.setattr(neighbour_search, "_PROBED", 1)
     x = clusters(400)
     found = all_neighbours(IndexSearch(x), 150)  # of cells of ten rows
     exactly, _ = exact_neighbours(x.numpy(), 150)
@@ -222,7 +227,7 @@ def test_rows_whose_cells_hold_too_few_are_compared_with_all(generator, monkeypa
 
 def test_an_index_is_for_many_rows_and_where_it_is_installed(monkeypatch):
     pytest.importorskip("faiss")
-    monkeypatch.setattr(graph_sparse, "BRUTE_FORCE_ROWS", 100)
+    monkeypatch.setattr(neighbour_search, "BRUTE_FORCE_ROWS", 100)
     assert isinstance(make_search(clusters(100)), BruteForceSearch)
     assert isinstance(make_search(clusters(101)), IndexSearch)
     monkeypatch.setitem(sys.modules, "faiss", None)
@@ -769,7 +774,7 @@ def test_many_rows_without_an_index_name_the_extra(monkeypatch):
 
 @pytest.mark.usefixtures("without_index")
 def test_without_an_index_rows_are_compared(monkeypatch):
-    monkeypatch.setattr(graph_sparse, "BRUTE_FORCE_ROWS", 0)
+    monkeypatch.setattr(neighbour_search, "BRUTE_FORCE_ROWS", 0)
     X, y = digits(300)
     found = fitted(X, y, backend="sparse", model="one view")
     assert isinstance(

@@ -31,7 +31,7 @@ from icssl.classifier.eigenmap import (
     leading_eigenvectors,
     waves,
 )
-from icssl.classifier.gate import FEATURES, evidence
+from icssl.classifier.gate import FEATURES, kernel_features
 from icssl.classifier.graphs import (
     BANDWIDTH_NEIGHBOURS,
     SHARPNESS,
@@ -759,7 +759,7 @@ def feature(found, name):
 
 def test_class_means_leave_each_row_out(generator):
     kernels, among, target, valid = gate_case(generator)
-    found = evidence(kernels, among, target, valid)
+    found = kernel_features(kernels, among, target, valid)
     y = target[0].numpy()
     for e, kernel in enumerate(among[0].numpy()):
         scores = np.zeros_like(y)
@@ -776,7 +776,7 @@ def test_class_means_leave_each_row_out(generator):
 
 def test_ridge_is_refitted_without_each_row(generator):
     kernels, among, target, valid = gate_case(generator)
-    found = evidence(kernels, among, target, valid)
+    found = kernel_features(kernels, among, target, valid)
     y, m = target[0].numpy(), target.shape[1]
     centring = np.eye(m) - 1 / m
     for e, kernel in enumerate(among[0].numpy()):
@@ -794,7 +794,7 @@ def test_ridge_is_refitted_without_each_row(generator):
 
 def test_features_of_the_predictions_are_their_formulas(generator):
     kernels, among, target, valid = gate_case(generator)
-    found = evidence(kernels, among, target, valid)
+    found = kernel_features(kernels, among, target, valid)
     y = target[0].numpy()
     predicted = []
     for kernel in kernels[0].numpy():
@@ -814,7 +814,7 @@ def test_features_of_the_predictions_are_their_formulas(generator):
 
 @pytest.mark.parametrize("classes", [(0, 1), (0, 1, 2, 3), (0, 0, 0, 1)])
 def test_features_are_finite_where_a_class_has_one_label(generator, classes):
-    found = evidence(*gate_case(generator, classes=classes))
+    found = kernel_features(*gate_case(generator, classes=classes))
     assert found.isfinite().all()
     if len(set(classes)) == len(classes):
         for name in ("score", "hits", "ridge", "ridge hits"):
@@ -824,9 +824,9 @@ def test_features_are_finite_where_a_class_has_one_label(generator, classes):
 @pytest.mark.parametrize("classes", [(0, 1, 2, 0, 1, 2, 0, 0), (0, 1)])
 def test_filling_up_labelled_rows_changes_no_feature(generator, classes):
     kernels, among, target, valid = gate_case(generator, classes=classes)
-    expected = evidence(kernels, among, target, valid)
+    expected = kernel_features(kernels, among, target, valid)
     pad = torch.nn.functional.pad
-    found = evidence(
+    found = kernel_features(
         pad(kernels, (0, 3)),
         pad(among, (0, 3, 0, 3)),
         pad(target, (0, 0, 0, 3)),

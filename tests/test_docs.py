@@ -23,7 +23,7 @@ from sklearn.datasets import load_iris
 import icssl
 from helpers import skip_without_reader
 from icssl import ICSSLClassifier, ICSSLTransformer, ModelConfig
-from icssl.classifier import graph_sparse, plan
+from icssl.classifier import neighbour_search, plan
 from icssl.classifier.graphs import BANDWIDTH_NEIGHBOURS, SPARSE_NEIGHBOURS
 from icssl.classifier.weights import released_model
 from icssl.episodes.data_config import DataConfig
@@ -199,7 +199,7 @@ def test_pages_name_the_neighbours_graphs_and_kernels_of_the_classifier():
     assert SPARSE_NEIGHBOURS >= BANDWIDTH_NEIGHBOURS
     scale, card = WHERE_LIMITS_ARE["scale.md"], (DOCS / "model-card.md").read_text()
     assert f"`n_neighbors` ({SPARSE_NEIGHBOURS})" in scale
-    few, many = graph_sparse.BRUTE_FORCE_ROWS, graph_sparse.MOST_BRUTE_FORCE_ROWS
+    few, many = neighbour_search.BRUTE_FORCE_ROWS, neighbour_search.MOST_BRUTE_FORCE_ROWS
     assert few < many
     assert f"Up to {few:,} rows, neighbours are found exactly" in scale
     assert f"all rows are compared up to {many:,}" in scale

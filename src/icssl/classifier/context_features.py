@@ -12,7 +12,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from icssl.classifier.gate import GateInputs, context_numbers, evidence, graph_numbers
+from icssl.classifier.gate import (
+    GateInputs,
+    context_numbers,
+    graph_numbers,
+    kernel_features,
+)
 from icssl.classifier.graphs import DENSE, Backend, GraphSpec, WeightedGraph
 from icssl.classifier.kernels import GRAPHS, ContextKernels, LabelKernels
 
@@ -46,7 +51,7 @@ class CentredKernels:
     def mix(
         self, values: LabelKernels, mixture: Float[Tensor, "b e"]
     ) -> Float[Tensor, "b r m"]:
-        """Return the mixture of the kernels; a row far from everything is like nothing."""
+        """Return the weighted sum of the kernels, zero for rows far from the context."""
         centred = (values.kernels - self.centre) / self.trace
         mixed = torch.einsum("be,berm->brm", mixture, centred) + _INTERCEPT
         return mixed * values.contact[..., None]
@@ -136,7 +141,7 @@ class ContextFeatures:
     gram : LabelGram
         The kernels among the labelled rows.
     sample : LabelKernels
-        Kernel values for some rows of the contexts, at most a thousand.
+        Kernel values for some rows of the contexts, at most 1,024.
     target : Tensor of shape (b, m, c)
         Classes of the labelled rows, one-hot.
     inputs : GateInputs
@@ -200,7 +205,7 @@ def _features(kernels: ContextKernels, target: Tensor, n_columns: int) -> Contex
     labels, valid = target[:, ::stride], kernels.valid[:, ::stride]
     values = sample.kernels[..., ::stride] * valid[:, None, None]
     values = (values - centred.centre[..., ::stride]) / centred.trace
-    about_kernels = evidence(values, gram.sample, labels, valid)
+    about_kernels = kernel_features(values, gram.sample, labels, valid)
     about_graphs, about_context = (
         numbers.to(about_kernels.dtype)
         for numbers in (graph_numbers(kernels), context_numbers(kernels, n_columns))

@@ -19,8 +19,8 @@ def descend(
     """Return coefficients of labelled rows after steps of descent on their cross-entropy.
 
     The descent has Nesterov's momentum and a penalty, so that its minimum is that of
-    logistic regression in the kernel. Classes weigh alike, however many labels each has:
-    which rows get labels says little about how many rows belong to each class.
+    logistic regression in the kernel. Classes have equal weight, however many labels each
+    has: class frequencies enter later, through the class prior.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def descend(
 def balance_classes(
     logits: Float[Tensor, "b r c"], strength: Float[Tensor, "b 1 1"]
 ) -> Float[Tensor, "b 1 c"]:
-    """Return a bias that takes from classes with more than their share of rows.
+    """Return a bias that lowers classes predicted for more than an equal share of rows.
 
     Parameters
     ----------

@@ -2,7 +2,8 @@
 
 The walk steps from a row to its neighbours with probabilities D^-1 W. Its eigenfunctions
 are those of the symmetric D^-1/2 W D^-1/2, divided by the root of the stationary
-distribution. Few rows are solved by LAPACK, many by a filtered subspace iteration.
+distribution. Small graphs are solved by LAPACK, large ones by a filtered subspace
+iteration.
 """
 
 import math
@@ -81,7 +82,7 @@ class Eigenmap:
         # eigenvalue is where the last wanted ones fade out.
         constant = stationary.sqrt()[..., None]
         n = stationary.shape[1]
-        if n <= graph.solved_rows and is_solved(n, stationary.device):
+        if n <= graph.solved_rows and uses_lapack(n, stationary.device):
             matrix = graph.matrix() - constant * constant.mT
             values, vectors = leading_eigenvectors(matrix, k)
         else:
@@ -130,8 +131,8 @@ class Eigenmap:
         return -1 / value.log()[:, None]
 
 
-def is_solved(n: int, device: torch.device | str) -> bool:
-    """Return whether so many rows have their eigenvectors exactly, by LAPACK."""
+def uses_lapack(n: int, device: torch.device | str) -> bool:
+    """Return whether a graph of ``n`` rows is solved exactly, by LAPACK."""
     on_cpu = torch.device(device).type == "cpu"
     return n <= (SOLVED_ROWS if on_cpu else FEW_SOLVED_ROWS)
 

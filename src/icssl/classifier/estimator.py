@@ -27,12 +27,11 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from icssl._util.errors import check_choice
+from icssl.classifier.explanation import Explanation, rows_worth_labelling
 from icssl.classifier.fitted import (
-    Explanation,
     FittedContext,
     Prediction,
     concatenate_predictions,
-    rows_worth_labelling,
 )
 from icssl.classifier.graph_sparse import SparseGraph
 from icssl.classifier.graphs import SPARSE_NEIGHBOURS, Backend, blocks
@@ -97,24 +96,27 @@ class ICSSLClassifier(
     device : str, default "auto"
         "cpu" or "cuda"; "auto" is a GPU, where there is one and the table is not small.
     verbose : bool, default False
-        Whether a bar shows how many of many new rows are predicted.
+        Whether to show a progress bar while predicting many rows.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
     transduction_ : ndarray of shape (n_rows,)
         The label of every row: the given one, else the likeliest.
     label_distributions_ : ndarray of shape (n_rows, n_classes)
         Probabilities of the classes; one for the given label of a row that has one.
     embedding_ : ndarray of shape (n_rows, n_components)
-        Eigenmap of the rows' graph, in which rows near each other belong together.
+        Eigenmap of the graph of the first view, or of the graph that was given: rows near
+        each other belong together.
     reach_ : ndarray of shape (n_rows,)
-        From 0 to 1: how likely 16 steps of a walk on the rows' graph lead from a row to
-        the likeliest labelled one, where 1 is as likely as from anywhere, or more. A row
-        far from all others has reach 0 and the class prior. A row at the far end of a long
-        cluster can have a low reach, and its cluster still tells its class. A row between
-        two classes has a high reach.
+        From 0 to 1: how likely a random walk of 16 steps, on the same graph, leads from a
+        row to the likeliest labelled row; 1 means at least as likely as from an average
+        row. A row far from all others has reach 0 and the class prior. A row at the far end
+        of a long cluster can have a low reach, and its cluster still tells its class. A row
+        between two classes has a high reach.
     class_prior_ : ndarray of shape (n_classes,)
+        The shares of the classes that predictions assume.
     model_name_, backend_ : str
         The views and the backend that were used.
     n_features_in_, feature_names_in_
@@ -166,8 +168,8 @@ class ICSSLClassifier(
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n_rows, n_columns)
-            Numbers, booleans, times, texts and categories; cells may be missing, and
-            those that are masked are.
+            Numbers, booleans, times, texts and categories; cells may be missing; masked
+            cells count as missing.
         y : array of shape (n_rows,)
             Whole numbers, texts or booleans; -1, None, NaN, ``pd.NA`` or masked for no
             label. Whole numbers have at most 64 bits.

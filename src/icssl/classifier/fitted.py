@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
@@ -18,56 +17,6 @@ from icssl.classifier.context_features import CentredKernels
 from icssl.classifier.graphs import blocks
 from icssl.classifier.kernels import ContextKernels, LabelKernels
 from icssl.classifier.view_graph import PlacedRows
-
-_TINY = 1e-12
-
-
-class Explanation(NamedTuple):
-    """Why rows get their classes: ``parts.sum(axis=1) + base`` are their logits.
-
-    Parameters
-    ----------
-    parts : ndarray of shape (rows, labelled rows, classes)
-        What each labelled row contributes, in the order of the table.
-    base : ndarray of shape (rows, classes)
-        Logits without any labelled row: the logarithm of ``class_prior_`` plus the bias
-        that balances the classes.
-    """
-
-    parts: Float[ndarray, "rows labelled classes"]
-    base: Float[ndarray, "rows classes"]
-
-
-def rows_worth_labelling(
-    probabilities: Float[ndarray, "n c"],
-    reach: Float[ndarray, " n"],
-    points: Float[ndarray, "n k"],
-    count: int,
-) -> list[int]:
-    """Return rows in doubt, each far from those before it.
-
-    Parameters
-    ----------
-    probabilities : ndarray
-        Probabilities of the classes.
-    reach : ndarray
-        How much labelled evidence reached each row.
-    points : ndarray
-        Where rows are: distances keep the chosen ones apart.
-    count : int
-        How many rows to choose.
-    """
-    p = np.sort(probabilities, axis=1)
-    doubt = 1 - (p[:, -1] - p[:, -2]) * reach
-    chosen = [int(doubt.argmax())]
-    distance = np.linalg.norm(points - points[chosen[0]], axis=1)
-    while len(chosen) < count:
-        value = doubt * distance / max(distance.max(), _TINY)
-        value[chosen] = -1.0
-        chosen.append(int(value.argmax()))
-        from_last = np.linalg.norm(points - points[chosen[-1]], axis=1)
-        distance = np.minimum(distance, from_last)  # to the nearest of those chosen
-    return chosen
 
 
 class Prediction(NamedTuple):
@@ -124,8 +73,8 @@ class FittedContext:
     labels_per_class : Tensor of shape (b,)
         The mean number of labels per class.
     calibration : Tensor of shape (4,)
-        How the logarithm of the temperature depends on one, on the logarithms of labels per
-        class and of classes, and on reach.
+        Coefficients of the log temperature: a constant, log labels per class, log number
+        of classes, and reach.
     """
 
     centred: CentredKernels

@@ -28,7 +28,7 @@ FEATURES = (
     "balance",  # entropy of the mean prediction
 )
 _CONTEXT_NUMBERS, _GRAPH_NUMBERS = 5, 3  # numbers about a context, and about a graph
-_CONFIDENCE_WIDTH = 16  # of the hidden layer that gives amplitude, temperature and balance
+_CONFIDENCE_WIDTH = 16  # of the hidden layer that gives amplitude, sharpness and balance
 _SHARPNESS = 3.0  # of class scores, in units of their spread
 _RIDGE = 0.3
 _LEVEL = 0.01  # scores that differ by less are level
@@ -61,19 +61,19 @@ class GateOutput(NamedTuple):
     ----------
     mixture : Tensor of shape (b, e)
         Weights of the kernels, whose sum is one.
-    amplitude, temperature, balance : Tensor of shape (b, 1, 1)
-        Factor of the kernel in which the head descends; factor of the logits, by which the
-        gate is more or less sure; how strongly classes are balanced.
+    amplitude, sharpness, balance : Tensor of shape (b, 1, 1)
+        Factor of the mixed kernel; factor of the logits (larger is more
+        confident); strength of class balancing.
     """
 
     mixture: Tensor
     amplitude: Tensor
-    temperature: Tensor
+    sharpness: Tensor
     balance: Tensor
 
 
 class Gate(nn.Module):
-    """Small network that gives kernel weights, amplitude, temperature and class balance.
+    """Small network that gives kernel weights, amplitude, sharpness and class balance.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Gate(nn.Module):
 
     @property
     def confidence(self) -> nn.Sequential:
-        """The layers that give logarithms of amplitude, temperature and balance."""
+        """The layers that give logarithms of amplitude, sharpness and balance."""
         return self.scale
 
     def forward(self, inputs: GateInputs, places: list[int]) -> tuple[Tensor, Tensor]:
@@ -133,7 +133,7 @@ def average_gates(
     return GateOutput(torch.stack(mixtures).mean(dim=0), *factors.split(1, dim=1))
 
 
-def evidence(
+def kernel_features(
     kernels: Float[Tensor, "b e n m"],
     gram: Float[Tensor, "b e m m"],
     y: Float[Tensor, "b m c"],

@@ -1,10 +1,11 @@
 """Graphs between the rows of a context: weights by distance, and products with them.
 
-In many columns all distances are nearly equal: a row's twelfth neighbour is hardly further
-away than its first. Squared distances are therefore measured by their contrast, in which
-the way from the nearest neighbour to the twelfth is one unit. How a graph is held is its
-backend: all weights (here), none of them (:mod:`icssl.classifier.graph_exact`), or those to
-the nearest neighbours (:mod:`icssl.classifier.graph_sparse`).
+With many columns all distances are nearly equal: a row's twelfth neighbour is hardly
+further away than its first. Squared distances are therefore measured in units of contrast:
+the difference between the squared distances to the nearest and to the twelfth neighbour.
+How a graph is held is its backend: all weights (here), none of them
+(:mod:`icssl.classifier.graph_exact`), or those to the nearest neighbours
+(:mod:`icssl.classifier.graph_sparse`).
 """
 
 from collections.abc import Iterator

@@ -4,8 +4,8 @@
 from it, and adding one takes a line there and new weights. In most graphs kernels have ten
 forms. Five come from coordinates: linear, cosine, and three Gaussian widths. Five are
 cosines after some diffusion along the eigenmap: two times are in steps, three are multiples
-of the time in which a walk forgets in which class it began, if classes are the parts of the
-graph.
+of the time after which a walk remembers which part of the graph it began in, but not where
+within that part; classes are taken to be the parts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,8 +50,8 @@ GRAPHS = (
     GraphSpec("white", BANDWIDTH_NEIGHBOURS, FORMS),
     GraphSpec("relevant", BANDWIDTH_NEIGHBOURS, FORMS),
 )
-"""Every graph of the released model, and the kernels it gives. The first stands alone where
-only one view is used, and lends its place to a graph that a user gives."""
+"""Every graph of the released model, and the kernels it gives. The first is the only one of
+``model="one view"``; a graph that a user gives takes its place."""
 
 MOST_KERNEL_VALUES = 2**26  # of all kernels between rows and labelled rows, at once
 _MEAN_ROWS = 1000  # rows that are enough for the mean of absolute differences
@@ -153,7 +153,7 @@ class GraphKernels:
         }
 
     def reach(self, rows: PlacedRows, valid: Bool[Tensor, "b m"]) -> Float[Tensor, "b r"]:
-        """Return how likely a walk is at the likeliest labelled row; one is as anywhere."""
+        """Return how likely a walk ends at the likeliest labelled row."""
         eigenmap = self.graph.eigenmap
         start = eigenmap.diffusion_features(rows.functions, REACH_TIME)
         end = eigenmap.diffusion_features(self.labelled.functions, REACH_TIME)

@@ -1,9 +1,10 @@
 """``ContextModel``: the map of the classifier, from a table and labels to predictions.
 
-The walk has one file per step::
+The walk, by file::
 
-    x -> views -> graphs -> eigenmap -> kernels -> ContextFeatures   (nothing learned yet)
-    ContextFeatures -> gate -> descent -> FittedContext -> probabilities
+    x -> views -> graphs, view_graph -> eigenmap -> kernels
+      -> context_features                              (nothing learned yet)
+    context_features -> gate -> descent -> fitted -> probabilities
 
 The gate alone has learned weights. As in the paper, the head then descends on the labels,
 here in a mixture of kernels. Nothing in it knows the number of rows, columns or classes.
@@ -122,8 +123,7 @@ class ContextModel(nn.Module):
         gate = average_gates([self.gates[i] for i in chosen], features.inputs, places)
         kernel = features.gram.mix(gate.mixture) * gate.amplitude
         coefficients = descend(kernel, target, features.kernels.valid, self.config.steps)
-        # This temperature multiplies logits; the one of the calibration divides them.
-        coefficients = coefficients * (gate.amplitude * gate.temperature)
+        coefficients = coefficients * (gate.amplitude * gate.sharpness)
         # The bias is found without the calibration, as it was when that was fitted.
         logits = centred.mix(features.sample, gate.mixture) @ coefficients
         bias = balance_classes(logits, gate.balance.clamp(max=1))

@@ -17,8 +17,7 @@ from scipy import sparse
 
 from icssl._util.errors import check_at_least, check_choice, check_device
 from icssl._util.hardware import free_bytes
-from icssl.classifier.eigenmap import EIGENFUNCTIONS, SPARE_COLUMNS, is_solved
-from icssl.classifier.graph_sparse import MOST_BRUTE_FORCE_ROWS, has_index
+from icssl.classifier.eigenmap import EIGENFUNCTIONS, SPARE_COLUMNS, uses_lapack
 from icssl.classifier.graphs import (
     FEW_SOLVED_ROWS,
     MOST_WEIGHTS,
@@ -27,6 +26,7 @@ from icssl.classifier.graphs import (
     GraphSpec,
 )
 from icssl.classifier.kernels import GRAPHS, MOST_KERNEL_VALUES, kernels_of
+from icssl.classifier.neighbour_search import MOST_BRUTE_FORCE_ROWS, has_index
 
 BACKENDS = ("dense", "exact", "sparse")
 
@@ -239,7 +239,7 @@ def largest_rows(backend: Backend, size: Size, free: int) -> int:
 
 
 def check_options(model: Any, backend: Any, n_neighbors: Any) -> None:
-    """Raise an error for a model, a backend or a number of neighbours that there is not."""
+    """Raise an error if model, backend or number of neighbours is not allowed."""
     if not is_file(model):
         also = "a file that ends in .safetensors"
         check_choice("model", model, ["auto", *MODELS], also)
@@ -263,7 +263,7 @@ def device_for(asked: str, n: int) -> str:
 
 def dtype_for(n: int, device: str) -> torch.dtype:
     """Return the precision of so many rows: float64 where their eigenmap is exact."""
-    return torch.float64 if is_solved(n, device) else torch.float32
+    return torch.float64 if uses_lapack(n, device) else torch.float32
 
 
 def views_for(model: Any, backend: str, n: int, d: int, device: str) -> str:

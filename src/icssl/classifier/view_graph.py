@@ -13,15 +13,7 @@ from torch import Tensor
 
 from icssl.classifier.eigenmap import Eigenmap, waves
 from icssl.classifier.graph_exact import exact_distances, exact_graph
-from icssl.classifier.graph_sparse import (
-    NodeIndex,
-    Nodes,
-    Search,
-    SparseGraph,
-    all_neighbours,
-    make_search,
-    node_distances,
-)
+from icssl.classifier.graph_sparse import NodeIndex, Nodes, SparseGraph, node_distances
 from icssl.classifier.graphs import (
     Backend,
     DenseGraph,
@@ -33,6 +25,7 @@ from icssl.classifier.graphs import (
     neighbour_distances,
     rows_at_once,
 )
+from icssl.classifier.neighbour_search import Search, all_neighbours, make_search
 from icssl.classifier.views import take_rows
 
 _INDEXED_AT_ONCE = 2**14  # new rows that are placed together by their nearest neighbours
@@ -272,6 +265,6 @@ def view_graphs(
 
 
 def _contact(rows: NeighbourDistances, context: NeighbourDistances) -> Tensor:
-    """Return one for rows with a neighbour as near as is usual, falling beyond."""
+    """Return 1 for rows whose nearest neighbour is at a usual distance, and less beyond."""
     usual = context.far.median(dim=-1, keepdim=True).values
     return (-(rows.near / usual - 1).clamp(min=0) / 2).exp()

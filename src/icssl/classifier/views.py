@@ -13,10 +13,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 VIEWS = ("raw", "ranks", "half", "white", "relevant")
-"""The views that there are; which are used, and how, :data:`GRAPHS` of the kernels says."""
+"""Names of all views; :data:`icssl.classifier.kernels.GRAPHS` says which are used."""
 
 LONGEST = 20.0
-"""Longest that a row can be, times the root mean square length of the context's rows."""
+"""Largest length of a row, in units of the root mean square length of the context."""
 
 _LIMIT = 10.0  # standard deviations: one wild cell must not be all that a row is
 _NEGLIGIBLE = 1e-3  # share of the largest variance: directions below are not blown up
@@ -171,15 +171,15 @@ def _size(view: Tensor) -> Tensor:
 
 
 def _whitening(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Return symmetric matrices that whiten centred columns, by the root and fully.
+    """Return the matrices that half whiten and fully whiten centred columns.
 
     As functions of a whole Gram matrix they do not depend on the eigenvectors that a
     library chooses where eigenvalues repeat. The smaller of the two Gram matrices is used;
     where rows are fewer than columns, coordinates belong to rows.
     """
     wide = z.shape[-1] > z.shape[-2]
-    wider = z.double()
-    values, vectors = torch.linalg.eigh(wider @ wider.mT if wide else wider.mT @ wider)
+    z64 = z.double()
+    values, vectors = torch.linalg.eigh(z64 @ z64.mT if wide else z64.mT @ z64)
     length = values.clamp(min=0).sqrt()
     has_variance = values > _NEGLIGIBLE * values[..., -1:].clamp(min=_TINY)
     inverse = torch.where(has_variance, 1 / length.clamp(min=_TINY), 0.0)[:, None]
@@ -189,7 +189,7 @@ def _whitening(z: Tensor) -> tuple[Tensor, Tensor]:
 
     if wide:
         half, white = (
-            wider.mT @ function(power * inverse) for power in (inverse.sqrt(), inverse)
+            z64.mT @ function(power * inverse) for power in (inverse.sqrt(), inverse)
         )
     else:
         half, white = function(inverse.sqrt()), function(inverse)

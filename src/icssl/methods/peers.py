@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.semi_supervised import LabelSpreading
 
-from icssl.classifier.graph_sparse import all_neighbours, make_search
+from icssl.classifier.neighbour_search import all_neighbours, make_search
 from icssl.classifier.weights import weights_id
 from icssl.episodes.episode import Episode
 from icssl.methods.base import Method, scale_points

@@ -16,6 +16,7 @@ from icssl.app.cli import (
 
 app = typer.Typer(
     no_args_is_help=True,
+    rich_markup_mode="markdown",  # wraps paragraphs anew for the terminal
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )

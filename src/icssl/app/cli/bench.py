@@ -159,12 +159,20 @@ def real(
         ),
     ] = "both",
     methods: Annotated[
-        str, typer.Option(help="Names, separated by commas; peers or all.")
+        str,
+        typer.Option(
+            help="Method names, separated by commas, or peers (all but ours), or all."
+        ),
     ] = "all",
     sets: Annotated[
         str | None, typer.Option(help="Only these sets of the half, separated by commas.")
     ] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Contexts of each kind.")] = 10,
+    draws: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Number of random contexts per data set and number of labels."
+        ),
+    ] = 10,
     labels: Annotated[
         str, typer.Option(help="Labels per class, separated by commas.")
     ] = "1,2,5,10",

@@ -149,8 +149,8 @@ def classify(
 
     For any number of rows: icssl classify big.parquet -t species --engine ray
 
-    The rows that have a label and some others, 2,000 by default, are read as the context;
-    workers of a Ray cluster label all rows by it, in pieces, into the folder
+    The context is all labelled rows, and random other rows up to 2,000 in total. Workers of
+    a Ray cluster then label all rows from it, in pieces, and write them to the folder
     big-labelled.parquet.
     """
     from icssl._util.ray import check_engine, check_owner

@@ -29,7 +29,7 @@ def _print_methods(wanted: bool) -> bool:
 
         for name, title in METHODS.items():
             kind = "a model, trained on the data first" if name in TRAINED else ""
-            typer.echo(f"{name:<22}{title:<36}{kind}".rstrip())
+            typer.echo(f"{name:<22}{title:<40}{kind}".rstrip())
         raise typer.Exit
     return wanted
 
