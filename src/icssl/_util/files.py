@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from shutil import rmtree
+from textwrap import shorten
 from typing import Any
 from uuid import uuid4
 
@@ -276,10 +277,11 @@ def making_sense(path: Path, kind: FileKind) -> Iterator[None]:
     try:
         yield
     except _SENSELESS as error:
-        reason = reason_of(error).splitlines() or [type(error).__name__]
+        # load_state_dict says in its second line what differs.
+        reason = " ".join(reason_of(error).split()) or type(error).__name__
         raise DamagedFileError(
-            f"{path} holds what this version of icssl does not understand ({reason[0]}): "
-            f"{kind.remedy}."
+            f"{path} holds what this version of icssl does not understand "
+            f"({shorten(reason, 200, placeholder=' ...')}): {kind.remedy}."
         ) from error
 
 

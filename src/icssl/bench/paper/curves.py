@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Row, Rows, Specs
 from icssl.bench.paper.table_cells import (
+    CLASSICAL,
     ENCODERS,
     KERNELS,
     LEGEND,
@@ -34,7 +35,7 @@ from icssl.bench.paper.table_cells import (
 )
 from icssl.bench.render import Item, Table, save_picture
 from icssl.evaluation.metrics import Comparison
-from icssl.methods import BASELINES, registry
+from icssl.methods import registry
 
 _TICKS = (3, 5, 10, 20, 21, 39, 40, 80)  # shown where a panel has that budget
 IMPROVING = "still improving: no verdict"
@@ -166,7 +167,7 @@ _OUTSIDE = [("e2e_icl", "rbf"), ("orig_icl", "rbf"), ("e2e_encoder", "")]
 OURS = ("e2e_encoder", "")
 # The paper's own model is another method here, as are all that are not ours.
 RIVALS = [column for column in COLUMNS if column != OURS]
-RIVALS += [(method, "") for method in BASELINES if method != "bayes_ceiling"]
+RIVALS += [(method, "") for method in CLASSICAL if method != "bayes_ceiling"]
 FEW = (3, 10)
 _NEAR = 0.03  # our aim: at most so far below the ceiling
 MAIN = {
@@ -180,7 +181,7 @@ MAIN = {
 _MAIN_LABELS = (3, 10, 21, 39)
 _PRODUCT_LABELS = (3, 10, 20, 40)
 # Classical methods that the registry gives a style are drawn beside the models.
-_SHOWN = tuple(name for name in BASELINES if registry.REGISTRY[name].style)
+_SHOWN = tuple(name for name in CLASSICAL if registry.REGISTRY[name].style)
 
 
 def budgets_of(profile: Profile, source: str) -> tuple[int, ...]:
@@ -351,7 +352,7 @@ def _curve(profile: Profile, source: str, kernel: str) -> list[Cell]:
 def table(profile: Profile, rows: Rows, source: str) -> Table:
     """Return every method at every number of labels."""
     budgets = budgets_of(profile, source)
-    columns = [*COLUMNS, *((method, "") for method in BASELINES)]
+    columns = [*COLUMNS, *((method, "") for method in CLASSICAL)]
     if not has_ceiling(source, "median"):
         columns.remove(("bayes_ceiling", ""))
     lines = []
