@@ -98,7 +98,7 @@ NOT_PARTICIPLES = {
 ALSO_VERBS = {"run", "set", "split", "cut", "put", "shut", "spread"}
 FRAGMENT = re.compile(
     r"(Of|By|Those|That|From|With|To|In|On|At|For|As|Which|Whose|Than|And|Or|But|Because|"
-    r"Since|Until|Without|Beyond|Beside|Between|Under|Over|Within|Against|Into|Among)\b"
+    r"Since|Until|Without|Beyond|Beside|Between|Under|Over|Within|Against|Into|Among)\s"
 )
 VAGUE = {
     "found",

@@ -160,18 +160,13 @@ def real(
     ] = "both",
     methods: Annotated[
         str,
-        typer.Option(
-            help="Method names, separated by commas, or peers (all but ours), or all."
-        ),
+        typer.Option(help="Methods, separated by commas; peers (all but ours), or all."),
     ] = "all",
     sets: Annotated[
         str | None, typer.Option(help="Only these sets of the half, separated by commas.")
     ] = None,
     draws: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Number of random contexts per data set and number of labels."
-        ),
+        int, typer.Option(min=1, help="Random contexts per set and number of labels.")
     ] = 10,
     labels: Annotated[
         str, typer.Option(help="Labels per class, separated by commas.")
