@@ -345,7 +345,7 @@ def test_help_teaches():
         assert word in text
     assert f"[default: ({CONTEXT_ROWS:,})]" in text
     assert f"[default: ({SUGGESTIONS})]" in text
-    assert f"and some others, {CONTEXT_ROWS:,} by default" in text
+    assert f"random other rows up to {CONTEXT_ROWS:,} in total" in text
     for model in MODELS:
         assert model in text
 
