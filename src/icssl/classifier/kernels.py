@@ -153,7 +153,7 @@ class GraphKernels:
         }
 
     def reach(self, rows: PlacedRows, valid: Bool[Tensor, "b m"]) -> Float[Tensor, "b r"]:
-        """Return how likely a walk ends at the likeliest labelled row."""
+        """Return how likely a walk ends at the likeliest labelled row; 1 is average."""
         eigenmap = self.graph.eigenmap
         start = eigenmap.diffusion_features(rows.functions, REACH_TIME)
         end = eigenmap.diffusion_features(self.labelled.functions, REACH_TIME)
