@@ -16,10 +16,12 @@ from icssl.classifier.gate import (
     GateInputs,
     context_numbers,
     graph_numbers,
+    head_members,
     kernel_features,
 )
 from icssl.classifier.graphs import DENSE, Backend, GraphSpec, WeightedGraph
 from icssl.classifier.kernels import GRAPHS, ContextKernels, LabelKernels
+from icssl.tables.units import UNIT_NUMBERS
 
 _INTERCEPT = 1.0  # a constant kernel, which is what all rows have in common
 _ROWS_READ, _LABELS_READ = 1024, 256  # rows of a context that the gate reads, at most
@@ -49,12 +51,14 @@ class CentredKernels:
     trace: Tensor
 
     def mix(
-        self, values: LabelKernels, mixture: Float[Tensor, "b e"]
-    ) -> Float[Tensor, "b r m"]:
-        """Return the weighted sum of the kernels, zero for rows far from the context."""
-        centred = (values.kernels - self.centre) / self.trace
-        mixed = torch.einsum("be,berm->brm", mixture, centred) + _INTERCEPT
-        return mixed * values.contact[..., None]
+        self, values: LabelKernels, mixture: Float[Tensor, "b h e"]
+    ) -> Float[Tensor, "b h r m"]:
+        """Return weighted sums of the kernels, zero for rows far from the context."""
+        # Centred after they are mixed, which is the same and moves fewer numbers.
+        mixture = mixture / self.trace[:, None, :, 0, 0]
+        mixed = torch.einsum("bhe,berm->bhrm", mixture, values.kernels)
+        centre = torch.einsum("bhe,beom->bhom", mixture, self.centre)
+        return (mixed - centre + _INTERCEPT) * values.contact[:, None, :, None]
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,11 @@ class LabelGram:
     whole: Tensor | None
     sample: Tensor
 
-    def mix(self, mixture: Float[Tensor, "b e"]) -> Float[Tensor, "b m m"]:
-        """Return the mixture of the kernels among labelled rows."""
+    def mix(self, mixture: Float[Tensor, "b h e"]) -> Float[Tensor, "b h m m"]:
+        """Return mixtures of the kernels among labelled rows."""
         pieces = [self.whole] if self.whole is not None else self._pieces()
-        mixed = [torch.einsum("be,bemk->bmk", mixture, piece) for piece in pieces]
-        return torch.cat(mixed, dim=1) + _INTERCEPT
+        mixed = [torch.einsum("bhe,bemk->bhmk", mixture, piece) for piece in pieces]
+        return torch.cat(mixed, dim=2) + _INTERCEPT
 
     def _pieces(self) -> Iterator[Tensor]:
         centre, trace = self.kernels.centre, self.kernels.trace
@@ -142,6 +146,8 @@ class ContextFeatures:
         The kernels among the labelled rows.
     sample : LabelKernels
         Kernel values for some rows of the contexts, at most 1,024.
+    unlabelled : Tensor of shape (b, rows of the sample)
+        One for rows without a label, zero for the others.
     target : Tensor of shape (b, m, c)
         Classes of the labelled rows, one-hot.
     inputs : GateInputs
@@ -151,6 +157,7 @@ class ContextFeatures:
     centred: CentredKernels
     gram: LabelGram
     sample: LabelKernels
+    unlabelled: Tensor
     target: Tensor
     inputs: GateInputs
 
@@ -159,10 +166,37 @@ class ContextFeatures:
         """The kernels before they are centred."""
         return self.centred.kernels
 
-    @property
-    def labels_per_class(self) -> Float[Tensor, " b"]:
-        """The mean number of labels per class."""
-        return self.target.sum((1, 2)) / self.target.shape[-1]
+
+@dataclass(frozen=True)
+class Units:
+    """What is known of the units of the columns of a batch of tables.
+
+    Parameters
+    ----------
+    factors : Tensor of shape (b, d)
+        What columns are multiplied with in the common geometry.
+    numbers : Tensor of shape (b, 6)
+        What :func:`icssl.tables.units.unit_numbers` says of them.
+    offered : Tensor of shape (b, 2)
+        Which of the two geometries may be used.
+    """
+
+    factors: Float[Tensor, "b d"]
+    numbers: Float[Tensor, "b 6"]
+    offered: Bool[Tensor, "b 2"]
+
+    def restrict_to(self, geometry: int) -> "Units":
+        """Return the same with one geometry alone, the first or the second."""
+        offered = torch.zeros_like(self.offered)
+        offered[:, geometry] = True
+        return Units(self.factors, self.numbers, offered)
+
+    @classmethod
+    def unknown(cls, x: Float[Tensor, "b n d"]) -> "Units":
+        """Return units of tables of which nothing but standardised columns is known."""
+        b, _, d = x.shape
+        offered = torch.tensor([True, False], device=x.device).expand(b, -1)
+        return cls(x.new_ones(b, d), x.new_zeros(b, UNIT_NUMBERS), offered)
 
 
 @torch.no_grad()
@@ -174,11 +208,16 @@ def features_of_tables(
     graphs: Sequence[GraphSpec],
     k: int,
     backend: Backend = DENSE,
+    units: Units | None = None,
+    draws: int = 1,
 ) -> ContextFeatures:
     """Compute views, graphs, kernels and gate inputs of a batch of tables."""
+    units = units or Units.unknown(x)
     indices, _, target = _labelled_rows(y, labelled, n_classes, x.dtype)
-    kernels = ContextKernels.of_tables(x, indices, target, k, graphs, backend)
-    return _features(kernels, target, x.shape[-1])
+    kernels = ContextKernels.of_tables(
+        x, indices, target, k, graphs, backend, factors=units.factors, draws=draws
+    )
+    return _features(kernels, target, labelled, x.shape[-1], units)
 
 
 @torch.no_grad()
@@ -194,37 +233,48 @@ def features_of_graphs(
     dtype = w.dtype if isinstance(w, Tensor) else w.degrees.dtype
     indices, valid, target = _labelled_rows(y, labelled, n_classes, dtype)
     kernels = ContextKernels.of_affinities(w, indices, n_classes, k, valid, spec)
-    return _features(kernels, target, _UNKNOWN_COLUMNS)
+    return _features(kernels, target, labelled, _UNKNOWN_COLUMNS, None)
 
 
-def _features(kernels: ContextKernels, target: Tensor, n_columns: int) -> ContextFeatures:
+def _features(
+    kernels: ContextKernels,
+    target: Tensor,
+    labelled: Tensor,
+    n_columns: int,
+    units: Units | None,
+) -> ContextFeatures:
     """Centre the kernels, and compute what the gate reads: from some rows, if many."""
     stride = -(-target.shape[1] // _LABELS_READ)
     centred, gram = _centre_kernels(kernels, stride)
-    sample = _sample_rows(centred)
+    sample, rows_read = _sample_rows(centred)
     labels, valid = target[:, ::stride], kernels.valid[:, ::stride]
     values = sample.kernels[..., ::stride] * valid[:, None, None]
     values = (values - centred.centre[..., ::stride]) / centred.trace
     about_kernels = kernel_features(values, gram.sample, labels, valid)
-    about_graphs, about_context = (
-        numbers.to(about_kernels.dtype)
-        for numbers in (graph_numbers(kernels), context_numbers(kernels, n_columns))
-    )
-    inputs = GateInputs(about_kernels, about_graphs, about_context)
-    return ContextFeatures(centred, gram, sample, target, inputs)
+    numbers = [graph_numbers(kernels), context_numbers(kernels, n_columns, target)]
+    about_graphs, about_context = (part.to(about_kernels) for part in numbers)
+    if units is None:
+        units = Units.unknown(about_context[:, None])
+    about_context = torch.cat([about_context, units.numbers.to(about_context)], dim=-1)
+    has_kernels = head_members(kernels.kernels).any(dim=-1).to(about_context.device)
+    always = torch.ones_like(units.offered[:, :1])
+    offered = torch.cat([units.offered, always], dim=-1) & has_kernels
+    inputs = GateInputs(about_kernels, about_graphs, about_context, offered)
+    unlabelled = (~labelled.gather(1, rows_read)).to(about_context)
+    return ContextFeatures(centred, gram, sample, unlabelled, target, inputs)
 
 
-def _sample_rows(centred: CentredKernels) -> LabelKernels:
-    """Return kernel values for all rows of a context, or for some if there are many."""
-    if centred.context is not None and centred.context.kernels.shape[2] <= _ROWS_READ:
-        return centred.context
+def _sample_rows(centred: CentredKernels) -> tuple[LabelKernels, Int[Tensor, "b s"]]:
+    """Return kernel values for all rows of a context, or for some if many, and which."""
     placed = centred.kernels.context_rows()
     b, n, _ = placed[0].functions.shape
     count = min(n, _ROWS_READ)
     # Evenly from the first row to the last.
     indices = torch.arange(count, device=placed[0].functions.device)
     indices = (indices * (n - 1) // max(count - 1, 1)).expand(b, -1)
-    return centred.kernels.label_kernels([rows.at(indices) for rows in placed])
+    if centred.context is not None and count == n:
+        return centred.context, indices
+    return centred.kernels.label_kernels([rows.at(indices) for rows in placed]), indices
 
 
 def _labelled_rows(

@@ -1,12 +1,10 @@
-"""The head: gradient descent on the labels in the mixed kernel, and balance of classes."""
-
-import math
+"""The head: gradient descent on the labels in the mixed kernel, and shares of classes."""
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-_BALANCE_ROUNDS = 3
+_SHARE_ROUNDS = 10  # of expectation and maximisation
 _TINY = 1e-6
 
 
@@ -50,21 +48,38 @@ def descend(
     return coefficients
 
 
-def balance_classes(
-    logits: Float[Tensor, "b r c"], strength: Float[Tensor, "b 1 1"]
-) -> Float[Tensor, "b 1 c"]:
-    """Return a bias that lowers classes predicted for more than an equal share of rows.
+def estimate_shares(
+    logits: Float[Tensor, "b r c"],
+    unlabelled: Float[Tensor, "b r"],
+    counts: Float[Tensor, "b c"],
+    strength: Float[Tensor, "b 1"],
+    trust: Float[Tensor, "b 1"],
+) -> Float[Tensor, "b c"]:
+    """Return the shares of the classes, from the labels' counts and from all rows.
+
+    It is the estimate of largest posterior probability under a Dirichlet prior around what
+    the counts of labels say, by expectation and maximisation. The prior keeps the shares
+    from running away where a class is spread out.
 
     Parameters
     ----------
     logits : Tensor
-        Logits of rows of the contexts.
+        Logits of rows, without any prior of the classes.
+    unlabelled : Tensor
+        One for rows that count, zero for rows whose class is known.
+    counts : Tensor
+        Labels of every class.
     strength : Tensor
-        Which part of the excess is taken in every round.
+        Weight of the prior, where all rows together weigh one.
+    trust : Tensor
+        How much the counts of the labels are trusted, from zero to one.
     """
-    bias = torch.zeros_like(logits[:, :1])
-    for _ in range(_BALANCE_ROUNDS):
-        share = (logits + bias).softmax(-1).mean(1, keepdim=True)
-        excess = share.clamp(min=_TINY).log() + math.log(logits.shape[-1])
-        bias = bias - strength * excess
-    return bias
+    guess = trust * counts + 1
+    guess = guess / guess.sum(-1, keepdim=True)
+    weight = unlabelled / unlabelled.sum(-1, keepdim=True).clamp(min=1)
+    shares = guess
+    for _ in range(_SHARE_ROUNDS):
+        probability = (logits + shares.clamp(min=_TINY).log()[:, None]).softmax(-1)
+        predicted = (weight[:, None] @ probability)[:, 0]
+        shares = (strength * guess + predicted) / (strength + predicted.sum(-1)[:, None])
+    return shares

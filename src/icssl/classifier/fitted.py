@@ -3,7 +3,6 @@
 Rows are predicted in pieces that fit into memory.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,17 +24,14 @@ class Prediction(NamedTuple):
     Parameters
     ----------
     logits : Tensor of shape (b, r, c)
-        Logits of every class.
-    bias : Tensor of shape (b, r, c)
-        The part of the logits that balances the classes.
+        Logits of every class, without any prior.
     reach : Tensor of shape (b, r)
         How much labelled evidence reached each row.
     parts : Tensor of shape (b, r, m, c), optional
-        What every labelled row contributes; with the bias, their sum is the logits.
+        What every labelled row contributes; their sum is the logits.
     """
 
     logits: Float[Tensor, "b r c"]
-    bias: Float[Tensor, "b r c"]
     reach: Float[Tensor, "b r"]
     parts: Float[Tensor, "b r m c"] | None = None
 
@@ -49,11 +45,11 @@ class Prediction(NamedTuple):
         parts = self.parts
         if parts is not None:
             parts = parts[:, :, labelled][..., classes]
-        logits, bias, reach = self.logits[..., classes], self.bias[..., classes], self.reach
+        logits, reach = self.logits[..., classes], self.reach
         if rows is not None:
-            logits, bias, reach = logits[:, rows], bias[:, rows], reach[:, rows]
+            logits, reach = logits[:, rows], reach[:, rows]
             parts = None if parts is None else parts[:, rows]
-        return Prediction(logits, bias, reach, parts)
+        return Prediction(logits, reach, parts)
 
 
 @dataclass(frozen=True)
@@ -64,25 +60,25 @@ class FittedContext:
     ----------
     centred : CentredKernels
         The kernels between any rows and the labelled rows.
-    mixture : Tensor of shape (b, e)
-        Weight of each kernel.
-    coefficients : Tensor of shape (b, m, c)
-        Coefficients of the labelled rows, from the descent.
-    bias : Tensor of shape (b, 1, c)
-        What is added to each class, so that none has too many rows.
-    labels_per_class : Tensor of shape (b,)
-        The mean number of labels per class.
-    calibration : Tensor of shape (4,)
-        Coefficients of the log temperature: a constant, log labels per class, log number
-        of classes, and reach.
+    mixture : Tensor of shape (b, h, e)
+        Weight of each kernel in every head.
+    weights : Tensor of shape (b, h)
+        Weight of every head.
+    coefficients : Tensor of shape (b, h, m, c)
+        Coefficients of the labelled rows, with the weights of heads in them.
+    sharpness, slope : Tensor of shape (b, 1)
+        Logarithm of the factor of the logits, and what reach adds to it.
+    shares : Tensor of shape (b, c)
+        Estimated shares of the classes.
     """
 
     centred: CentredKernels
     mixture: Tensor
+    weights: Tensor
     coefficients: Tensor
-    bias: Tensor
-    labels_per_class: Tensor
-    calibration: Tensor
+    sharpness: Tensor
+    slope: Tensor
+    shares: Tensor
 
     @property
     def kernels(self) -> ContextKernels:
@@ -111,42 +107,17 @@ class FittedContext:
 
     def predict_kernels(self, values: LabelKernels, *, parts: bool = False) -> Prediction:
         """Predict rows whose kernel values with the labelled rows are known."""
-        c = self.coefficients.shape[-1]
-        logarithm = log_temperature(
-            self.calibration, self.labels_per_class, c, values.reach
-        )
-        temperature = logarithm.exp()[..., None]
-        mixed = self.centred.mix(values, self.mixture) / temperature
-        contributions = mixed[..., None] * self.coefficients[:, None] if parts else None
-        # Where nothing is known of a row, it is not for the bias to decide.
-        bias = values.contact[..., None] / temperature * self.bias
-        logits = mixed @ self.coefficients + bias
-        return Prediction(logits, bias, values.reach, contributions)
+        factor = (self.sharpness + self.slope * values.reach).exp()
+        mixed = self.centred.mix(values, self.mixture) * factor[:, None, :, None]
+        logits = torch.einsum("bhrm,bhmc->brc", mixed, self.coefficients)
+        contributions = None
+        if parts:
+            contributions = torch.einsum("bhrm,bhmc->brmc", mixed, self.coefficients)
+        return Prediction(logits, values.reach, contributions)
 
-
-def log_temperature(
-    calibration: Float[Tensor, " 4"],
-    labels_per_class: Float[Tensor, " b"],
-    n_classes: int,
-    reach: Float[Tensor, "b r"],
-) -> Float[Tensor, "b r"]:
-    """Return the logarithm of the temperature that the logits of every row are divided by.
-
-    Parameters
-    ----------
-    calibration : Tensor
-        Weights of one, of the logarithms of labels per class and of classes, and of reach.
-    labels_per_class : Tensor
-        Labels per class.
-    n_classes : int
-        Number of classes.
-    reach : Tensor
-        Labelled evidence that reached each row.
-    """
-    constant, by_labels, by_classes, by_reach = calibration.to(reach)
-    logarithm = constant + by_labels * labels_per_class.to(reach).log()
-    logarithm = logarithm + by_classes * math.log(n_classes)
-    return logarithm[:, None] + by_reach * reach
+    def log_probabilities(self, prediction: Prediction) -> Float[Tensor, "b r c"]:
+        """Return the logarithms of probabilities with the estimated shares of classes."""
+        return (prediction.logits + self.shares.log()[:, None]).log_softmax(-1)
 
 
 def concatenate_predictions(pieces: Sequence[Prediction]) -> Prediction:
@@ -156,7 +127,6 @@ def concatenate_predictions(pieces: Sequence[Prediction]) -> Prediction:
     parts = [piece.parts for piece in pieces if piece.parts is not None]
     return Prediction(
         torch.cat([piece.logits for piece in pieces], dim=1),
-        torch.cat([piece.bias for piece in pieces], dim=1),
         torch.cat([piece.reach for piece in pieces], dim=1),
         torch.cat(parts, dim=1) if parts else None,
     )

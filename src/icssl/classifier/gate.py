@@ -1,20 +1,28 @@
-"""The gate: a small network that weighs the kernels of a context, and what it reads.
+"""The gate: a small network that weighs heads and their kernels, and what it reads.
 
-For every kernel it reads how well that kernel predicts labelled rows that are left out, and
-how its predictions for all rows look; for every context, its size and its graphs. It knows
-nothing of columns, classes or rows by name, and serves tables of any shape.
+A head is a way to read a table: each column in its own scale, columns of one unit in a
+common one, or linearly. The gate weighs kernels within every head, then the heads: in one
+softmax over all kernels, many of the wrong geometry would outvote few of the right one. For
+every kernel it reads how well that kernel predicts labelled rows that are left out, and
+how its predictions for all rows look; for every context, its size, its graphs and the
+spreads of its columns. It knows nothing of columns, classes or rows by name, and serves
+tables of any shape.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from icssl.classifier.kernels import ContextKernels, GraphKernels
+from icssl.classifier.kernels import ContextKernels, GraphKernels, Kernel
 from icssl.classifier.view_graph import ViewGraph
+from icssl.tables.units import UNIT_NUMBERS
+
+HEADS = ("each", "common", "linear")
+"""Ways to read a table: two geometries, and all linear kernels."""
 
 FEATURES = (
     "score",  # log-probability of labelled rows, each left out, by class means
@@ -27,8 +35,9 @@ FEATURES = (
     "confidence",
     "balance",  # entropy of the mean prediction
 )
-_CONTEXT_NUMBERS, _GRAPH_NUMBERS = 5, 3  # numbers about a context, and about a graph
-_CONFIDENCE_WIDTH = 16  # of the hidden layer that gives amplitude, sharpness and balance
+_CONTEXT_NUMBERS, _GRAPH_NUMBERS = 6, 3  # numbers about a context, and about a graph
+_HEAD_EMBEDDING = 4  # numbers that are learned about each head
+_CONFIDENCE_WIDTH = 32  # of the hidden layers of what is said of heads, and of the context
 _SHARPNESS = 3.0  # of class scores, in units of their spread
 _RIDGE = 0.3
 _LEVEL = 0.01  # scores that differ by less are level
@@ -45,13 +54,16 @@ class GateInputs(NamedTuple):
         Features of every kernel, in the order of :data:`FEATURES`.
     graphs : Tensor of shape (b, e, 3)
         Numbers about the graph that every kernel is made with.
-    context : Tensor of shape (b, 5)
-        Numbers about the context.
+    context : Tensor of shape (b, 12)
+        Numbers about the context, and about the units of its columns.
+    offered : Tensor of shape (b, h)
+        Which heads the gate may use.
     """
 
     evidence: Tensor
     graphs: Tensor
     context: Tensor
+    offered: Tensor
 
 
 class GateOutput(NamedTuple):
@@ -59,21 +71,31 @@ class GateOutput(NamedTuple):
 
     Parameters
     ----------
-    mixture : Tensor of shape (b, e)
-        Weights of the kernels, whose sum is one.
-    amplitude, sharpness, balance : Tensor of shape (b, 1, 1)
-        Factor of the mixed kernel; factor of the logits (larger is more
-        confident); strength of class balancing.
+    mixture : Tensor of shape (b, h, e)
+        Weights of the kernels in each head, whose sum is one.
+    weights : Tensor of shape (b, h)
+        Weights of the heads, whose sum is one.
+    amplitude : Tensor of shape (b, h)
+        Factor of the mixed kernel of each head.
+    sharpness, slope : Tensor of shape (b, 1)
+        Logarithm of the factor of the logits, and how much of it a row gains that labels
+        reach.
+    strength, trust : Tensor of shape (b, 1)
+        How much the first guess of the class shares weighs against what is predicted, and
+        how much the counts of labels are trusted for that guess.
     """
 
     mixture: Tensor
+    weights: Tensor
     amplitude: Tensor
     sharpness: Tensor
-    balance: Tensor
+    slope: Tensor
+    strength: Tensor
+    trust: Tensor
 
 
 class Gate(nn.Module):
-    """Small network that gives kernel weights, amplitude, sharpness and class balance.
+    """Small network that weighs kernels and heads, and says how sure to be.
 
     Parameters
     ----------
@@ -82,55 +104,103 @@ class Gate(nn.Module):
     embedding : int
         Numbers that are learned about each kernel.
     width : int
-        Width of the hidden layers.
+        Width of the hidden layers that weigh kernels.
     """
 
     def __init__(self, n_kernels: int, embedding: int, width: int) -> None:
         super().__init__()
         self.names = nn.Parameter(0.3 * torch.randn(n_kernels, embedding))
-        n_inputs = embedding + len(FEATURES) + _GRAPH_NUMBERS + _CONTEXT_NUMBERS
-        self.weigh = nn.Sequential(
-            nn.Linear(n_inputs, width),
-            nn.GELU(),
-            nn.Linear(width, width),
-            nn.GELU(),
-            nn.Linear(width, 1),
-        )
-        first = nn.Linear(_CONTEXT_NUMBERS + len(FEATURES), _CONFIDENCE_WIDTH)
-        last = nn.Linear(_CONFIDENCE_WIDTH, 3)
-        # Files of weights know the layers of :attr:`confidence` by this older name.
-        self.scale = nn.Sequential(first, nn.GELU(), last)
+        self.heads = nn.Parameter(0.3 * torch.randn(len(HEADS), _HEAD_EMBEDDING))
+        about = _CONTEXT_NUMBERS + UNIT_NUMBERS
+        evidence = len(FEATURES)
+        self.weigh = _layers(embedding + evidence + _GRAPH_NUMBERS + about, width, 1)
+        self.head = _layers(_HEAD_EMBEDDING + evidence + about, _CONFIDENCE_WIDTH, 2)
+        self.confidence = _layers(evidence + about, _CONFIDENCE_WIDTH, 4)
         with torch.no_grad():
-            last.weight.mul_(0.1)
-            last.bias.copy_(torch.tensor([1.5, 0.0, -1.0]))
+            for layers, start in (
+                (self.head, [0.0, 1.5]),
+                (self.confidence, [0.0, 0.0, 1.0, 0.0]),
+            ):
+                last = layers[-1]
+                last.weight.mul_(0.1)
+                last.bias.copy_(torch.tensor(start))
 
-    @property
-    def confidence(self) -> nn.Sequential:
-        """The layers that give logarithms of amplitude, sharpness and balance."""
-        return self.scale
+    def forward(
+        self, inputs: GateInputs, places: Sequence[int], members: Bool[Tensor, "h e"]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return kernel weights, head weights, logarithms of amplitudes, and the rest.
 
-    def forward(self, inputs: GateInputs, places: list[int]) -> tuple[Tensor, Tensor]:
-        """Return kernel weights (b, e), and logarithms of the other outputs (b, 3).
-
-        ``places`` says which of all kernels those of the context are.
+        Parameters
+        ----------
+        inputs : GateInputs
+            What is read.
+        places : sequence of int
+            Which of all kernels those of the context are.
+        members : Tensor
+            Which kernels belong to each head.
         """
         b, e, _ = inputs.evidence.shape
-        names = self.names[places].expand(b, -1, -1)
+        names = self.names[list(places)].expand(b, -1, -1)
         context = inputs.context[:, None].expand(-1, e, -1)
         read = torch.cat([names, inputs.evidence, inputs.graphs, context], dim=-1)
-        mixture = self.weigh(read)[..., 0].softmax(-1)
-        mean = torch.einsum("be,bef->bf", mixture, inputs.evidence)
-        logarithms = self.confidence(torch.cat([inputs.context, mean], dim=-1))
-        return mixture, logarithms.clamp(-3, 5)
+        scores = self.weigh(read)[:, None, :, 0]
+        # A head without kernels is not offered; equal scores only keep it finite.
+        lowest = torch.finfo(scores.dtype).min
+        mixture = scores.masked_fill(~members, lowest).softmax(-1)
+        evidence = mixture @ inputs.evidence
+        heads = self.heads.expand(b, -1, -1)
+        context = inputs.context[:, None].expand(-1, len(HEADS), -1)
+        logit, amplitude = self.head(torch.cat([heads, evidence, context], -1)).unbind(-1)
+        weights = logit.masked_fill(~inputs.offered, lowest).softmax(-1)
+        mean = torch.einsum("bh,bhf->bf", weights, evidence)
+        rest = self.confidence(torch.cat([mean, inputs.context], dim=-1))
+        return mixture, weights, amplitude.clamp(-3, 5), rest.clamp(-4, 5)
+
+
+def _layers(n_inputs: int, width: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(n_inputs, width),
+        nn.GELU(),
+        nn.Linear(width, width),
+        nn.GELU(),
+        nn.Linear(width, outputs),
+    )
 
 
 def average_gates(
-    gates: Iterable[nn.Module], inputs: GateInputs, places: list[int]
+    gates: Iterable[nn.Module],
+    inputs: GateInputs,
+    places: Sequence[int],
+    members: Bool[Tensor, "h e"],
 ) -> GateOutput:
     """Return what several gates say in the mean: weights, and logarithms of the others."""
-    mixtures, logarithms = zip(*(gate(inputs, places) for gate in gates), strict=True)
-    factors = torch.stack(logarithms).mean(dim=0).exp()[:, :, None]
-    return GateOutput(torch.stack(mixtures).mean(dim=0), *factors.split(1, dim=1))
+    said = zip(*(gate(inputs, places, members) for gate in gates), strict=True)
+    mixture, weights, amplitude, rest = (torch.stack(part).mean(dim=0) for part in said)
+    sharpness, slope, strength, trust = rest.split(1, dim=-1)
+    return GateOutput(
+        mixture, weights, amplitude.exp(), sharpness, slope, strength.exp(), trust.sigmoid()
+    )
+
+
+def head_members(kernels: Sequence[Kernel]) -> Bool[Tensor, "h e"]:
+    """Return which kernels belong to each head.
+
+    Whitening undoes any scale of the columns, so that its kernels belong to both
+    geometries.
+    """
+    rows = []
+    for head in HEADS:
+        if head == "linear":
+            rows.append([kernel.form == "linear" for kernel in kernels])
+        else:
+            has_own = any(kernel.graph.geometry == head for kernel in kernels)
+            rows.append(
+                [
+                    has_own and (k.graph.geometry == head or k.graph.view == "white")
+                    for k in kernels
+                ]
+            )
+    return torch.tensor(rows)
 
 
 def kernel_features(
@@ -230,14 +300,24 @@ def _judge(scores: Tensor, y: Tensor, judged: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
-def context_numbers(kernels: ContextKernels, n_columns: int) -> Float[Tensor, "b s"]:
-    """Return labels per class, classes, columns, rows, and the share of labels."""
+def context_numbers(
+    kernels: ContextKernels, n_columns: int, target: Float[Tensor, "b m c"]
+) -> Float[Tensor, "b s"]:
+    """Return labels per class, classes, columns, rows, the share of labels, unevenness.
+
+    The last tells whether labels were drawn at random, so that their counts are those of
+    the classes, or as many of each class.
+    """
     n, c = kernels.parts[0].graph.context.functions.shape[1], kernels.n_classes
-    count = kernels.valid.sum(1).double()
+    counts = target.sum(1).double()
+    total = counts.sum(-1, keepdim=True)
     fixed = [math.log(c), math.log(n_columns) / 3, math.log(n) / 5]
-    sizes = torch.tensor(fixed, dtype=count.dtype, device=count.device)
-    per_class, share = (count / c).log()[:, None], (count / n)[:, None]
-    return torch.cat([per_class, sizes.expand(len(count), -1), share], dim=-1)
+    sizes = torch.tensor(fixed, dtype=counts.dtype, device=counts.device)
+    per_class = total / c
+    squares = (counts - per_class).square() / per_class
+    uneven = (squares.sum(-1, keepdim=True) / (c - 1)).log1p()
+    numbers = [per_class.log(), sizes.expand(len(counts), -1), total / n, uneven]
+    return torch.cat(numbers, dim=-1)
 
 
 def graph_numbers(kernels: ContextKernels) -> Float[Tensor, "b e a"]:

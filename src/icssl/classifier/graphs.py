@@ -18,6 +18,9 @@ from torch import Tensor
 BANDWIDTH_NEIGHBOURS = 12
 """Neighbours of a row within which its weights fall to e^-4, by default."""
 
+FEW_NEIGHBOURS = 6
+"""The same in the sharper graphs, which follow long thin shapes."""
+
 SPARSE_NEIGHBOURS = 32
 """Neighbours of a row that the sparse backend keeps: see the table in docs/scale.md."""
 
@@ -44,11 +47,14 @@ class GraphSpec:
         How many neighbours are within one unit of contrast: the graph's bandwidth.
     forms : tuple of str
         The kernels to make, by names that :mod:`icssl.classifier.kernels` knows.
+    geometry : {"each", "common"}
+        Whether every column has its own scale, or columns of one unit have a common one.
     """
 
     view: str
     neighbours: int
     forms: tuple[str, ...]
+    geometry: str = "each"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from torch import Tensor
 from icssl.classifier.graphs import (
     BANDWIDTH_NEIGHBOURS,
     DENSE,
+    FEW_NEIGHBOURS,
     Backend,
     GraphSpec,
     WeightedGraph,
@@ -45,13 +46,31 @@ ABSOLUTE = "absolute"
 
 GRAPHS = (
     GraphSpec("raw", BANDWIDTH_NEIGHBOURS, FORMS),
+    GraphSpec("raw", FEW_NEIGHBOURS, DIFFUSED),
     GraphSpec("ranks", BANDWIDTH_NEIGHBOURS, (*FORMS, ABSOLUTE)),
     GraphSpec("half", BANDWIDTH_NEIGHBOURS, FORMS),
     GraphSpec("white", BANDWIDTH_NEIGHBOURS, FORMS),
     GraphSpec("relevant", BANDWIDTH_NEIGHBOURS, FORMS),
+    GraphSpec("raw", BANDWIDTH_NEIGHBOURS, FORMS, "common"),
+    GraphSpec("raw", FEW_NEIGHBOURS, DIFFUSED, "common"),
+    GraphSpec("half", BANDWIDTH_NEIGHBOURS, FORMS, "common"),
+    GraphSpec("relevant", BANDWIDTH_NEIGHBOURS, FORMS, "common"),
 )
-"""Every graph of the released model, and the kernels it gives. The first is the only one of
-``model="one view"``; a graph that a user gives takes its place."""
+"""Every graph of the released model, and the kernels it gives. The first of a geometry is
+the only one of ``model="one view"``; a graph that a user gives takes its place."""
+
+GEOMETRIES = ("each", "common")
+"""Ways to scale columns: each by itself, or those of one unit in common."""
+
+
+def graphs_of_geometry(geometry: str) -> tuple[GraphSpec, ...]:
+    """Return the graphs with which one geometry is read, its own first.
+
+    Whitening undoes any scale of the columns, so that its graph serves both.
+    """
+    own = tuple(graph for graph in GRAPHS if graph.geometry == geometry)
+    return own + tuple(g for g in GRAPHS if g.view == "white" and g not in own)
+
 
 MOST_KERNEL_VALUES = 2**26  # of all kernels between rows and labelled rows, at once
 _MEAN_ROWS = 1000  # rows that are enough for the mean of absolute differences
@@ -67,20 +86,14 @@ class Kernel(NamedTuple):
 
     def __str__(self) -> str:
         usual = self.graph.neighbours == BANDWIDTH_NEIGHBOURS
-        return f"{self.graph.view}{'' if usual else self.graph.neighbours}.{self.form}"
+        scale = "" if self.graph.geometry == "each" else "common "
+        neighbours = "" if usual else self.graph.neighbours
+        return f"{scale}{self.graph.view}{neighbours}.{self.form}"
 
 
 def kernels_of(graphs: Iterable[GraphSpec]) -> tuple[Kernel, ...]:
-    """Return the kernels of some graphs, in the order in which the gate knows them.
-
-    Absolute differences come last: they were added after the others, and the released
-    weights have one row for each kernel in this order.
-    """
-    return _in_order(Kernel(graph, form) for graph in graphs for form in graph.forms)
-
-
-def _in_order(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
-    return tuple(sorted(kernels, key=lambda kernel: kernel.form == ABSOLUTE))
+    """Return the kernels of some graphs, in the order in which the gate knows them."""
+    return tuple(Kernel(graph, form) for graph in graphs for form in graph.forms)
 
 
 KERNELS = kernels_of(GRAPHS)
@@ -167,8 +180,10 @@ class ContextKernels:
 
     Parameters
     ----------
-    views : Views, optional
-        Views of the tables; None where graphs were given.
+    views : dict of str to Views
+        Views of the tables by geometry; none where graphs were given.
+    factors : Tensor of shape (b, 1, d), optional
+        What columns are multiplied with in the common geometry.
     parts : tuple of GraphKernels
         The kernels by graph.
     valid : Tensor of shape (b, m)
@@ -177,7 +192,8 @@ class ContextKernels:
         Number of classes.
     """
 
-    views: Views | None
+    views: dict[str, Views]
+    factors: Tensor | None
     parts: tuple[GraphKernels, ...]
     valid: Bool[Tensor, "b m"]
     n_classes: int
@@ -191,13 +207,16 @@ class ContextKernels:
         k: int,
         graphs: Sequence[GraphSpec] = GRAPHS,
         backend: Backend = DENSE,
+        *,
+        factors: Float[Tensor, "b d"] | None = None,
+        draws: int = 1,
     ) -> "ContextKernels":
         """Make the views, graphs and eigenmaps of tables, and place the labelled rows.
 
         Parameters
         ----------
         x : Tensor
-            Columns of the tables.
+            Columns of the tables, each with deviation one.
         labelled, target : Tensor
             Indices of labelled rows, and their classes, one-hot; zeros for none.
         k : int
@@ -206,16 +225,25 @@ class ContextKernels:
             The graphs to make.
         backend : Backend
             How they are held.
+        factors : Tensor, optional
+            What columns are multiplied with in the common geometry; one by default.
+        draws : int
+            How often every table comes, one after the other, with other labels.
         """
-        names = tuple(dict.fromkeys(graph.view for graph in graphs))
-        views, valid = Views.fit(x, names, labelled, target), target.sum(-1) > 0
-        points = dict(zip(names, views(x), strict=True))
-        n_classes = target.shape[-1]
-        parts = tuple(
-            _graph_kernels(graph, labelled, valid, n_classes)
-            for graph in view_graphs(graphs, x, points, k, backend)
-        )
-        return cls(views, parts, valid, n_classes)
+        factors = None if factors is None else factors[:, None]
+        views, parts = {}, []
+        valid, n_classes = target.sum(-1) > 0, target.shape[-1]
+        for geometry in dict.fromkeys(graph.geometry for graph in graphs):
+            chosen = [graph for graph in graphs if graph.geometry == geometry]
+            names = tuple(dict.fromkeys(graph.view for graph in chosen))
+            rows = _in_geometry(x, geometry, factors)
+            views[geometry] = Views.fit(rows, names, labelled, target)
+            points = dict(zip(names, views[geometry](rows), strict=True))
+            parts += [
+                _graph_kernels(graph, labelled, valid, n_classes)
+                for graph in view_graphs(chosen, x, points, k, backend, draws)
+            ]
+        return cls(views, factors, tuple(parts), valid, n_classes)
 
     @classmethod
     def of_affinities(
@@ -232,12 +260,12 @@ class ContextKernels:
         valid = torch.ones_like(labelled, dtype=torch.bool) if valid is None else valid
         kernels = tuple(kernel for kernel in kernels_of([spec]) if kernel.form in DIFFUSED)
         part = GraphKernels(graph, graph.context.at(labelled), kernels, n_classes)
-        return cls(None, (part,), valid, n_classes)
+        return cls({}, None, (part,), valid, n_classes)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels in order, some of :data:`KERNELS`."""
-        return _in_order(kernel for part in self.parts for kernel in part.kernels)
+        return tuple(kernel for part in self.parts for kernel in part.kernels)
 
     @property
     def rows_at_once(self) -> int:
@@ -254,10 +282,19 @@ class ContextKernels:
 
     def place(self, x: Float[Tensor, "b r d"]) -> list[PlacedRows]:
         """Place new rows in every graph; of a given graph, x are weights to its rows."""
-        if self.views is None:
+        if not self.views:
             return [self.parts[0].graph.place(x)]
-        points = dict(zip(self.views.names, self.views(x), strict=True))
-        return [part.graph.place(points[part.graph.spec.view]) for part in self.parts]
+        points = {
+            (geometry, name): rows
+            for geometry, views in self.views.items()
+            for name, rows in zip(
+                views.names, views(_in_geometry(x, geometry, self.factors)), strict=True
+            )
+        }
+        return [
+            part.graph.place(points[part.graph.spec.geometry, part.graph.spec.view])
+            for part in self.parts
+        ]
 
     def label_kernels(self, placed: Sequence[PlacedRows]) -> LabelKernels:
         """Return the kernels between placed rows and the labelled rows."""
@@ -284,6 +321,11 @@ class ContextKernels:
                 indices = torch.arange(part.start, part.stop, device=functions.device)
                 some = [rows.at(indices.expand(b, -1)) for rows in placed]
             yield part, self.label_kernels(some)
+
+
+def _in_geometry(x: Tensor, geometry: str, factors: Tensor | None) -> Tensor:
+    """Return columns that have deviation one in the scale of a geometry."""
+    return x if geometry == "each" or factors is None else x * factors
 
 
 def _graph_kernels(

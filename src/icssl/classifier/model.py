@@ -11,7 +11,7 @@ here in a mixture of kernels. Nothing in it knows the number of rows, columns or
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,13 +19,14 @@ from torch import Tensor, nn
 
 from icssl.classifier.context_features import (
     ContextFeatures,
+    Units,
     features_of_graphs,
     features_of_tables,
 )
-from icssl.classifier.descent import balance_classes, descend
+from icssl.classifier.descent import descend, estimate_shares
 from icssl.classifier.eigenmap import EIGENFUNCTIONS
 from icssl.classifier.fitted import FittedContext
-from icssl.classifier.gate import Gate, average_gates
+from icssl.classifier.gate import Gate, average_gates, head_members
 from icssl.classifier.graphs import DENSE, Backend, GraphSpec, WeightedGraph
 from icssl.classifier.kernels import GRAPHS, kernels_of
 
@@ -54,7 +55,7 @@ class ContextConfig:
 
 
 class ContextModel(nn.Module):
-    """Gates over kernels, and a head that descends in their mixture.
+    """Gates over heads and their kernels; each head descends in its mixture of them.
 
     Parameters
     ----------
@@ -70,12 +71,10 @@ class ContextModel(nn.Module):
         super().__init__()
         self.config = config = config or ContextConfig()
         self.graphs, self.kernels = tuple(graphs), kernels_of(graphs)
-        self.calibration: Tensor
         self.gates = nn.ModuleList(
             Gate(len(self.kernels), config.embedding, config.width)
             for _ in range(config.members)
         )
-        self.register_buffer("calibration", torch.zeros(4))
 
     def fit(
         self,
@@ -85,11 +84,13 @@ class ContextModel(nn.Module):
         n_classes: int,
         graphs: Sequence[GraphSpec] | None = None,
         backend: Backend = DENSE,
+        units: Units | None = None,
     ) -> FittedContext:
         """Fit tables: rows, the classes of some, and which; by default with all graphs."""
         chosen = self.graphs if graphs is None else graphs
+        k = self.config.k
         return self.fit_features(
-            features_of_tables(x, y, labelled, n_classes, chosen, self.config.k, backend)
+            features_of_tables(x, y, labelled, n_classes, chosen, k, backend, units)
         )
 
     def fit_graph(
@@ -110,28 +111,46 @@ class ContextModel(nn.Module):
         labelled: Bool[Tensor, "b n"],
         n_classes: int,
     ) -> Float[Tensor, "b n c"]:
-        """Return logits of every row of the contexts."""
-        return self.fit(x, y, labelled, n_classes).predict_context().logits
+        """Return log-probabilities of every row of the contexts."""
+        fitted = self.fit(x, y, labelled, n_classes)
+        return fitted.log_probabilities(fitted.predict_context())
 
     def fit_features(
         self, features: ContextFeatures, members: Sequence[int] | None = None
     ) -> FittedContext:
-        """Weigh the kernels of contexts and descend on the labels, by some members."""
-        centred, target = features.centred, features.target
-        places = [self.kernels.index(kernel) for kernel in features.kernels.kernels]
+        """Weigh heads and kernels of contexts, and descend on the labels in every head."""
+        target, valid = features.target, features.kernels.valid
+        kernels = features.kernels.kernels
+        places = [self.kernels.index(kernel) for kernel in kernels]
         chosen = range(len(self.gates)) if members is None else members
-        gate = average_gates([self.gates[i] for i in chosen], features.inputs, places)
-        kernel = features.gram.mix(gate.mixture) * gate.amplitude
-        coefficients = descend(kernel, target, features.kernels.valid, self.config.steps)
-        coefficients = coefficients * (gate.amplitude * gate.sharpness)
-        # The bias is found without the calibration, as it was when that was fitted.
-        logits = centred.mix(features.sample, gate.mixture) @ coefficients
-        bias = balance_classes(logits, gate.balance.clamp(max=1))
-        return FittedContext(
-            centred,
-            gate.mixture,
-            coefficients,
-            bias,
-            features.labels_per_class,
-            self.calibration,
+        of_heads = head_members(kernels).to(target.device)
+        gates = [self.gates[i] for i in chosen]
+        gate = average_gates(gates, features.inputs, places, of_heads)
+        amplitude = gate.amplitude[..., None, None]
+        mixed = features.gram.mix(gate.mixture) * amplitude
+        coefficients = torch.stack(
+            [
+                descend(kernel, target, valid, self.config.steps)
+                for kernel in mixed.unbind(1)
+            ],
+            dim=1,
         )
+        # The head's weight and amplitude are part of what its labelled rows contribute.
+        coefficients = coefficients * (amplitude * gate.weights[..., None, None])
+        fitted = FittedContext(
+            features.centred,
+            gate.mixture,
+            gate.weights,
+            coefficients,
+            gate.sharpness,
+            gate.slope,
+            torch.empty(0),
+        )
+        shares = estimate_shares(
+            fitted.predict_kernels(features.sample).logits,
+            features.unlabelled,
+            target.sum(1),
+            gate.strength,
+            gate.trust,
+        )
+        return replace(fitted, shares=shares)

@@ -163,6 +163,24 @@ class ViewGraph:
         contact = _contact(distances, context.distances)
         return PlacedPoints(functions, contact, points, distances)
 
+    def repeat(self, times: int) -> "ViewGraph":
+        """Return the graphs of a batch in which every context comes so many times."""
+
+        def again(tensor: Tensor) -> Tensor:
+            return tensor.repeat_interleave(times, dim=0)
+
+        context, eigenmap = self.context, self.eigenmap
+        distances = NeighbourDistances(
+            again(context.distances.near), again(context.distances.far)
+        )
+        functions, points = again(context.functions), again(context.points)
+        return ViewGraph(
+            self.spec,
+            PlacedPoints(functions, again(context.contact), points, distances),
+            Eigenmap(again(eigenmap.values), functions, again(eigenmap.shares)),
+            again(self.degrees),
+        )
+
     @property
     def rows_at_once(self) -> int:
         """How many new rows are placed together."""
@@ -235,6 +253,7 @@ def view_graphs(
     points: Mapping[str, Float[Tensor, "b n p"]],
     k: int,
     backend: Backend,
+    draws: int = 1,
 ) -> list[ViewGraph]:
     """Make the graphs of contexts.
 
@@ -250,9 +269,11 @@ def view_graphs(
         Eigenfunctions of every graph.
     backend : Backend
         How graphs are held; "sparse" takes one context at a time.
+    draws : int
+        How often every table comes, one after the other, with other labels.
     """
     if backend.name != "sparse":
-        return [ViewGraph.of_points(g, points[g.view], k, backend) for g in graphs]
+        return [_repeated_graph(g, points[g.view], k, backend, draws) for g in graphs]
     nodes = Nodes.of_rows(x[0])
     # Graphs of one view share the index of its rows.
     searches = {view: make_search(rows[0, nodes.first]) for view, rows in points.items()}
@@ -262,6 +283,15 @@ def view_graphs(
         )
         for g in graphs
     ]
+
+
+def _repeated_graph(
+    spec: GraphSpec, points: Tensor, k: int, backend: Backend, draws: int
+) -> ViewGraph:
+    """Make a graph for each table once, if it does not depend on the labels."""
+    if draws == 1 or spec.view == "relevant":
+        return ViewGraph.of_points(spec, points, k, backend)
+    return ViewGraph.of_points(spec, points[::draws], k, backend).repeat(draws)
 
 
 def _contact(rows: NeighbourDistances, context: NeighbourDistances) -> Tensor:

@@ -17,12 +17,19 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from icssl.tables.cells import as_numbers, as_texts, plain_table
+from icssl.tables.units import UNIT_NUMBERS, column_kinds, common_factors, unit_numbers
 
 MOST_CATEGORIES = 50
 """Most columns that one column of categories becomes."""
 
 MOST_DENSE_CELLS = 2**24
 """Most cells of a sparse matrix that is made dense: 128 MB of float64."""
+
+CATEGORY = 0.5**0.5
+"""Value in the column of a category where a row has it."""
+
+OFTEN_MISSING = 0.05
+"""Share of missing cells from which on a further column says where they are."""
 
 CHUNK_CELLS = 2**20
 """Most cells processed at once: 8 MB as float64, about a second of work."""
@@ -37,9 +44,10 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
 
     Numbers, booleans (0 and 1) and times (in seconds) are centred by their mean and
     divided by their standard deviation over the fitted rows; a missing cell counts as the
-    median of its column. A column that is constant, or has no number, becomes zeros. Values
-    up to the largest float64 do not overflow, and a new row is at most a million standard
-    deviations away. An infinite cell is refused.
+    median of its column, and where a twentieth of a column's cells or more are missing, a
+    further column says which, like a category. A column that is constant, or has no number,
+    becomes zeros. Values up to the largest float64 do not overflow, and a new row is at
+    most a million standard deviations away. An infinite cell is refused.
 
     Texts and categories, numeric ones of pandas too, become a column for each of the 50
     most frequent categories: ``1 / sqrt(2)`` where a row has it, else 0, so that two rows
@@ -52,10 +60,16 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
     data give equal columns); these are divided by one number, since the trailing ones are
     noise, and none of its cells may be missing.
 
-    Numbers come first in the result, then categories, each in the order of the table.
+    Numbers come first in the result, then categories, then where cells are missing, each in
+    the order of the table.
 
     Attributes
     ----------
+    common_factors_ : ndarray of shape (n_encoded,)
+        What to multiply the encoded columns with so that columns of one unit keep their
+        spreads (:func:`icssl.tables.units.common_factors`).
+    unit_numbers_ : ndarray of shape (6,)
+        What tells whether columns share a unit (:func:`icssl.tables.units.unit_numbers`).
     n_features_in_ : int
         Number of columns of the table.
     feature_names_in_ : ndarray of str
@@ -78,6 +92,9 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         if sparse.issparse(table):
             if table.shape[0] * table.shape[1] > MOST_DENSE_CELLS:
                 self._projection = _Projection.of(table)
+                # Its columns have one scale already.
+                self.common_factors_ = np.ones(len(self._projection.mean))
+                self.unit_numbers_ = np.zeros(UNIT_NUMBERS)
                 return self
             table = table.toarray()
         columns = _columns(table)
@@ -90,7 +107,20 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
             for j in range(len(columns))
             if numbers[j] is None
         }
+        missing = np.isnan(stacked).mean(axis=1)
+        self._often_missing = np.flatnonzero((missing >= OFTEN_MISSING) & (missing < 1))
+        self._read_units(stacked)
         return self
+
+    def _read_units(self, stacked: Float[ndarray, "d n"]) -> None:
+        """Set what is known of the columns' units; categories have none."""
+        others = sum(max(len(names), 1) for names in self._categories.values())
+        others += len(self._often_missing)
+        spread = np.pad(self._scale.log_deviation, (0, others), constant_values=-np.inf)
+        kinds = np.pad(column_kinds(stacked), (0, others))
+        factors = common_factors(spread[None], kinds[None])
+        self.common_factors_ = factors[0]
+        self.unit_numbers_ = unit_numbers(spread[None], kinds[None], factors)[0]
 
     def transform(self, X: Any) -> Float[ndarray, "n d"]:
         """Encode every row by itself; rows of ``fit`` become what they were there."""
@@ -102,11 +132,13 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
             table = table.toarray()
         columns = _columns(table)
         numbers = [self._must_be_numbers(columns[j], j) for j in self._numeric]
-        parts = [self._scale(_stack(numbers, table))]
+        stacked = _stack(numbers, table)
+        parts = [self._scale(stacked)]
         parts += [
             _one_hot(as_texts(columns[j]), categories)
             for j, categories in self._categories.items()
         ]
+        parts.append(CATEGORY * np.isnan(stacked[self._often_missing]).T)
         return np.ascontiguousarray(np.hstack(parts))
 
     def fit_transform(self, X: Any, y: Any = None) -> Float[ndarray, "n d"]:
@@ -208,6 +240,13 @@ class ColumnScale:
         sd[constant] = np.inf
         return cls(exponent, median, mean, sd)
 
+    @property
+    def log_deviation(self) -> Float[ndarray, " d"]:
+        """Logarithms of the standard deviations; -inf for constant columns."""
+        with np.errstate(divide="ignore"):
+            unit = np.log(np.where(np.isinf(self.sd), 0.0, self.sd))
+        return (unit + np.log(2) * self.exponent)[:, 0]
+
     def __call__(self, values: Float[ndarray, "d n"]) -> Float[ndarray, "n d"]:
         """Return scaled columns, missing cells at the median; rows come first now."""
         # Only a new row far from the fitted ones can be too large here.
@@ -305,7 +344,7 @@ def _one_hot(
     codes = np.array([place.get(text, -1) if text is not None else -1 for text in texts])
     columns = np.zeros((len(texts), max(len(categories), 1)))
     rows = np.flatnonzero(codes >= 0)
-    columns[rows, codes[rows]] = np.sqrt(0.5)
+    columns[rows, codes[rows]] = CATEGORY
     return columns
 
 

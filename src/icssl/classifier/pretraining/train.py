@@ -1,16 +1,16 @@
-"""Pretrain the gates of a :class:`ContextModel` on synthetic tables, and calibrate it."""
+"""Pretrain the gates of a :class:`ContextModel` on synthetic tables."""
 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from icssl._util.errors import check_whole
 from icssl._util.files import (
@@ -26,25 +26,21 @@ from icssl.classifier.context_features import (
     features_of_graphs,
     features_of_tables,
 )
-from icssl.classifier.fitted import log_temperature
 from icssl.classifier.graphs import DenseGraph, neighbour_distances
-from icssl.classifier.kernels import GRAPHS
+from icssl.classifier.kernels import GRAPHS, graphs_of_geometry
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.pretraining.processes import ALONE, Processes
-from icssl.classifier.pretraining.synthetic_tables import Task, TaskSpec
+from icssl.classifier.pretraining.synthetic_tables import TaskSpec
+from icssl.classifier.pretraining.tasks import Task
 from icssl.classifier.views import Views
 
 KIND = FileKind("icssl-pretraining", "icssl pretrain")
 _NEW_WEIGHT = 0.3  # weight of the loss on new rows
 # How often the model sees a context in all views, in one view, and as a graph alone: one
 # set of weights serves all three.
-_INPUT_MODES = (("views", 0.7), ("one view", 0.2), ("graph", 0.1))
-# Classes are clusters or regions of surfaces more often than functions of columns: so they
-# are on the development half of the real data.
-_KINDS = (*4 * ("clusters",), *2 * ("surface",), "linear", "network", "trees", "causal")
-# The temperature is fitted to tasks that are easier than those of training. Fitted to all
-# kinds, the classifier was unsure of itself on the development half where labels are few.
-_CALIBRATED_ON = ("apart",)
+_INPUT_MODES = (("views", 0.8), ("one view", 0.12), ("graph", 0.08))
+_ONE_GEOMETRY = 0.2  # how often only one geometry is offered, as users can ask for
+_RANDOM_LABELS = 0.3  # how often labels are drawn at random, not as many of each class
 _PARTS = ("average", "weights", "first", "second")  # what a checkpoint has per parameter
 _EMA_DECAY = 0.998  # of the exponential moving average of the weights
 
@@ -62,29 +58,21 @@ class PretrainConfig:
     steps : int
         Number of batches.
     batch : int
-        Contexts per batch, all of one shape. Processes that train together share them.
+        Tables per batch, all of one shape. Processes that train together share them.
+    draws : int
+        How often every table gets labels: each time it is another context.
     learning_rate : float
         Learning rate at the start; it falls to a hundredth along a cosine.
-    calibration_steps : int
-        Batches after training that the temperature is fitted to.
     seed : int
         Seed of the first weights and of all tables.
     """
 
-    model: ContextConfig = field(default_factory=lambda: ContextConfig(members=3))
-    tasks: TaskSpec = field(
-        default_factory=lambda: TaskSpec(
-            points=(40, 400),
-            columns=(2, 400),
-            classes=(2, 20),
-            most_numbers=40_000,
-            kinds=_KINDS,
-        )
-    )
-    steps: int = 6000
-    batch: int = 8
+    model: ContextConfig = field(default_factory=lambda: ContextConfig(members=4))
+    tasks: TaskSpec = field(default_factory=TaskSpec)
+    steps: int = 4000
+    batch: int = 64
+    draws: int = 4
     learning_rate: float = 3e-3
-    calibration_steps: int = 200
     seed: int = 0
 
 
@@ -176,7 +164,7 @@ def pretrain(
     report: Callable[[PretrainProgress], None] = lambda _: None,
     processes: Processes = ALONE,
 ) -> ContextModel | None:
-    """Train a model, from its checkpoint if there is one, and calibrate it.
+    """Train a model, from its checkpoint if there is one.
 
     Parameters
     ----------
@@ -224,7 +212,6 @@ def pretrain(
         return None
     for name, p in state.model.named_parameters():
         p.data.copy_(state.average[name])
-    calibrate(state.model, config, device)
     return state.model.cpu().eval().requires_grad_(False)
 
 
@@ -259,20 +246,39 @@ def _step(
 def draw_task(config: PretrainConfig, stream: str, step: int, device: str) -> Task:
     """Draw the batch of contexts of one step, all of one shape."""
     generator = generator_for(config.seed, stream, step, device=device)
-    return Task.of_episode(config.tasks.draw(config.batch, generator=generator))
+    single = generator_for(config.seed, f"{stream} labels", step)
+    tables = config.tasks.draw_tables(config.batch, generator=generator)
+    return Task.of_tables(
+        tables,
+        config.tasks.draw_per_class(tables, generator=single),
+        config.draws,
+        random=float(torch.rand((), generator=single)) < _RANDOM_LABELS,
+        generator=generator,
+    )
 
 
 def features_of_task(task: Task, config: PretrainConfig, step: int) -> ContextFeatures:
     """Return what the model sees of the contexts, in the input mode of this step."""
-    # The name of the stream decides the draws: it stays as it was when they were made.
-    generator = generator_for(config.seed, "sights", step)
+    generator = generator_for(config.seed, "input modes", step)
     names, shares = zip(*_INPUT_MODES, strict=True)
-    chosen = torch.multinomial(torch.tensor(shares), 1, generator=generator)
-    name, k = names[int(chosen)], config.model.k
+    mode = names[int(torch.multinomial(torch.tensor(shares), 1, generator=generator))]
     labels = (task.y, task.labelled, task.n_classes)
-    if name == "graph":
-        return features_of_graphs(_graph_of(task), *labels, k)
-    return features_of_tables(task.x, *labels, GRAPHS if name == "views" else GRAPHS[:1], k)
+    if mode == "graph":
+        return features_of_graphs(_graph_of(task), *labels, config.model.k)
+    one_geometry = (
+        mode == "one view" or float(torch.rand((), generator=generator)) < _ONE_GEOMETRY
+    )
+    graphs, units = GRAPHS, task.units
+    if one_geometry:
+        # The first one rather than none, where the second changes nothing.
+        second = bool(torch.rand((), generator=generator) < 0.5)
+        units = units.restrict_to(1 if second else 0)
+        graphs = graphs_of_geometry("common" if second else "each")
+    if mode == "one view":
+        graphs = graphs[:1]
+    return features_of_tables(
+        task.x, *labels, graphs, config.model.k, units=units, draws=task.draws
+    )
 
 
 @torch.no_grad()
@@ -303,84 +309,23 @@ def loss_of(
         to the mean over the batch.
     """
     new = None
-    if features.kernels.views is not None and task.new_x.shape[1]:
+    if features.kernels.views and task.new_x.shape[1]:
         with torch.no_grad():
             new = features.kernels.label_kernels(features.kernels.place(task.new_x))
-    unlabelled, losses = ~task.labelled, []
-    share, new_share = _shares(task, task if whole is None else whole)
+    weight = (~task.labelled).to(task.x)
+    weight = weight / weight.sum(-1, keepdim=True)
+    losses = []
     for member in range(len(model.gates)):
-        context = model.fit_features(features, [member])
-        loss = cross_entropy(
-            context.predict_context().logits[unlabelled], task.y[unlabelled]
-        )
-        losses.append(share * loss)
+        fitted = model.fit_features(features, [member])
+        logs = fitted.log_probabilities(fitted.predict_context())
+        losses.append((weight * _negative_log(logs, task.y)).sum(-1).mean())
         if new is not None:
-            logits = context.predict_kernels(new).logits
-            new_loss = cross_entropy(logits.flatten(0, 1), task.new_y.flatten())
-            losses.append(_NEW_WEIGHT * new_share * new_loss)
-    return torch.stack(losses).sum() / len(model.gates)
+            logs = fitted.log_probabilities(fitted.predict_kernels(new))
+            losses.append(_NEW_WEIGHT * _negative_log(logs, task.new_y).mean())
+    share = 1.0 if whole is None else len(task.x) / len(whole.x)
+    return share * torch.stack(losses).sum() / len(model.gates)
 
 
-def _shares(task: Task, whole: Task) -> tuple[Tensor | float, float]:
-    """Return the share of the batch's unlabelled rows, and of its new rows, in a part."""
-    if len(task.x) == len(whole.x):
-        return 1.0, 1.0
-    share = (~task.labelled).sum() / (~whole.labelled).sum()
-    return share, len(task.x) / len(whole.x)
-
-
-class _CalibrationBatch(NamedTuple):
-    """Predictions for a batch, and what the temperature of each row depends on."""
-
-    logits: Tensor  # of unlabelled rows alone, as y
-    y: Tensor
-    unlabelled: Tensor
-    labels_per_class: Tensor
-    n_classes: int
-    reach: Tensor
-
-    def loss(self, calibration: Tensor) -> Tensor:
-        """Return the cross-entropy with the temperature of this calibration."""
-        logarithm = log_temperature(
-            calibration, self.labels_per_class, self.n_classes, self.reach
-        )[self.unlabelled]
-        return cross_entropy(self.logits * (-logarithm).exp()[:, None], self.y)
-
-
-def calibrate(model: ContextModel, config: PretrainConfig, device: str) -> None:
-    """Fit the temperature of all members together to contexts that none has seen."""
-    model.calibration.zero_()  # forget an earlier one
-    easier = replace(config, tasks=replace(config.tasks, kinds=_CALIBRATED_ON))
-    batches = [
-        _calibration_batch(model, draw_task(easier, "calibrate", step, device))
-        for step in range(config.calibration_steps)
-    ]
-    weights = torch.zeros(4, device=device, requires_grad=True)
-    optimiser = torch.optim.LBFGS([weights], max_iter=50, line_search_fn="strong_wolfe")
-
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        losses = torch.stack([batch.loss(weights) for batch in batches])
-        loss = losses.mean() + 1e-3 * weights.square().sum()
-        loss.backward()
-        return loss
-
-    optimiser.step(closure)
-    model.calibration.copy_(weights.detach())
-
-
-@torch.no_grad()
-def _calibration_batch(model: ContextModel, task: Task) -> _CalibrationBatch:
-    labels = (task.y, task.labelled, task.n_classes)
-    context = model.fit_features(
-        features_of_tables(task.x, *labels, GRAPHS, model.config.k)
-    )
-    predicted, unlabelled = context.predict_context(), ~task.labelled
-    return _CalibrationBatch(
-        predicted.logits[unlabelled],
-        task.y[unlabelled],
-        unlabelled,
-        context.labels_per_class,
-        task.n_classes,
-        predicted.reach,
-    )
+def _negative_log(logs: Tensor, y: Tensor) -> Float[Tensor, "b r"]:
+    """Return minus the logarithm of the probability of the true class of every row."""
+    return -logs.gather(-1, y[..., None])[..., 0]

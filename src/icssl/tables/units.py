@@ -1,0 +1,122 @@
+"""Units of columns: which columns of a table share one, and what their spreads say of it.
+
+Where columns share a unit, as pixels, coordinates or embeddings do, the differences between
+their spreads are part of the table's geometry, and dividing each by its own deviation
+destroys them. Nothing in a table says what its units are; its spreads nearly do.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+UNIT_NUMBERS = 6
+"""Numbers that :func:`unit_numbers` gives about the units of a table."""
+
+_COMPARABLE = 8.0
+"""Largest deviation over the median one up to which all columns may share a unit. It is 1
+to 8 for pixels, coordinates, features and counts, and 14 to millions for other tables."""
+
+_STEP = 2.0  # factor between the deviations of neighbours in a group, at most
+_LEAST_GROUP = 4  # columns that make a group within a table of several units
+_LEAST_DIFFERENCE = 1.2  # factors nearer to one than this change no geometry
+_MOST = 8.0  # largest difference of logarithms that is told apart
+
+
+def column_kinds(values: Float[ndarray, "*b d n"]) -> Int[ndarray, "*b d"]:
+    """Return a code for columns that are whole numbers (2) or have no negative one (1)."""
+    missing = np.isnan(values)
+    whole = (missing | (values == np.round(values))).all(axis=-1)
+    positive = (missing | (values >= 0)).all(axis=-1)
+    return 2 * whole + positive
+
+
+def common_factors(
+    spread: Float[ndarray, "b d"], kinds: Int[ndarray, "b d"]
+) -> Float[ndarray, "b d"]:
+    """Return what to multiply standardised columns with, so that units are kept.
+
+    A column becomes as wide as it is, in units of the root mean square deviation of all
+    columns that share its unit. A column that shares its unit with no other keeps factor
+    one, and so does one that has no spread.
+
+    Parameters
+    ----------
+    spread : ndarray
+        Logarithms of the columns' standard deviations; -inf for columns that have none,
+        or that are categories.
+    kinds : ndarray
+        Their :func:`column_kinds`.
+
+    Examples
+    --------
+    >>> spread, kinds = np.log([[1.0, 2.0, 2.0]]), np.zeros((1, 3), dtype=int)
+    >>> common_factors(spread, kinds).round(2)
+    array([[0.58, 1.15, 1.15]])
+    >>> common_factors(np.log([[1.0, 2.0, 5000.0]]), kinds)
+    array([[1., 1., 1.]])
+    """
+    factors = np.ones(spread.shape)
+    for table, (logs, kind) in enumerate(zip(spread, kinds, strict=True)):
+        for group in _groups(logs, kind):
+            mean_square = np.logaddexp.reduce(2 * logs[group]) - np.log(len(group))
+            factors[table, group] = np.exp(logs[group] - mean_square / 2)
+    return factors
+
+
+def _groups(logs: Float[ndarray, " d"], kinds: Int[ndarray, " d"]) -> list[ndarray]:
+    """Return the places of columns that are taken to share a unit, group by group."""
+    has_spread = np.flatnonzero(np.isfinite(logs))
+    if len(has_spread) < 2:
+        return []
+    if _excess(logs[has_spread]) <= np.log(_COMPARABLE):
+        return [has_spread]
+    groups = []
+    for kind in np.unique(kinds[has_spread]):
+        places = has_spread[kinds[has_spread] == kind]
+        places = places[np.argsort(logs[places], kind="stable")]
+        gaps = np.diff(logs[places]) > np.log(_STEP)
+        groups += [
+            group
+            for group in np.split(places, np.flatnonzero(gaps) + 1)
+            if len(group) >= _LEAST_GROUP and _excess(logs[group]) <= np.log(_COMPARABLE)
+        ]
+    return groups
+
+
+def _excess(logs: Float[ndarray, " g"]) -> float:
+    return float(logs.max() - np.median(logs))
+
+
+def differs(factors: Float[ndarray, "b d"]) -> Bool[ndarray, " b"]:
+    """Return which tables have another geometry if units are kept."""
+    return np.abs(np.log(factors)).max(axis=-1, initial=0.0) > np.log(_LEAST_DIFFERENCE)
+
+
+def unit_numbers(
+    spread: Float[ndarray, "b d"],
+    kinds: Int[ndarray, "b d"],
+    factors: Float[ndarray, "b d"],
+) -> Float[ndarray, "b 6"]:
+    """Return what the spreads, ranges and types of a table's columns say of its units.
+
+    The largest deviation against the median one; how much the factors differ; the shares
+    of columns that share a unit, that hold whole numbers, that are never negative, and that
+    are numbers at all.
+    """
+    has_spread = np.isfinite(spread)
+    count = np.maximum(has_spread.sum(axis=1), 1)
+    known = np.where(has_spread, spread, np.nan)
+    known[~has_spread.any(axis=1)] = 0.0
+    excess = np.nanmax(known, axis=1) - np.nanmedian(known, axis=1)
+    shared = has_spread & (factors != 1.0)
+    return np.stack(
+        [
+            np.minimum(excess, _MOST) / 2,
+            np.minimum(np.log(factors).std(axis=1), 2.0),
+            shared.sum(axis=1) / count,
+            (has_spread & (kinds >= 2)).sum(axis=1) / count,
+            (has_spread & (kinds % 2 == 1)).sum(axis=1) / count,
+            has_spread.mean(axis=1),
+        ],
+        axis=1,
+    )
