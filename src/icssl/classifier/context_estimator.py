@@ -34,7 +34,8 @@ from icssl.classifier.context_features import (
 )
 from icssl.classifier.fitted import Prediction
 from icssl.classifier.graph_sparse import SparseGraph
-from icssl.classifier.graphs import Backend, GraphSpec, blocks
+from icssl.classifier.geometry import COLUMN_SCALES, Units
+from icssl.classifier.graphs import GraphSpec, blocks
 from icssl.classifier.kernels import ContextKernels
 from icssl.classifier.plan import (
     MODELS,
@@ -84,6 +85,7 @@ class ContextEstimator(
     """
 
     model: Any
+    column_scale: Any
     metric: Any
     backend: Any
     n_neighbors: Any
@@ -127,6 +129,7 @@ class ContextEstimator(
         """Check the parameters, and return the rows that ``fit`` was given."""
         check_choice("metric", self.metric, METRICS)
         check_options(self.model, self.backend, self.n_neighbors)
+        check_choice("column_scale", self.column_scale, COLUMN_SCALES)
         self._refuse_what_cannot_fit(X)
         rows = self._read_rows(X, reset=True)
         if hasattr(y, "__len__") and getattr(y, "shape", True):
@@ -172,12 +175,18 @@ class ContextEstimator(
             views, graph = "given graph", self._graph(rows, device)
             features = features_of_graphs(graph, y, labelled, n_classes, k, first)
         else:
-            backend, views = self._choose(n, d, device, int(labelled.sum()), n_classes)
+            units = Units.of_encoder(self._encoder, self.column_scale)
+            views = views_for(self.model, self.backend, n, d, device)
+            graphs = units.graphs(one_view=views == "one view")
+            size = Size(n, d, graphs, int(labelled.sum()), n_classes, self._dtype.itemsize)
+            backend = choose_backend(self.backend, self.n_neighbors, size, device)
             self.backend_ = backend.name
             rows = rows[np.ix_(self._order.rows, self._order.columns)]
             x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
-            graphs = MODELS[views]
-            features = features_of_tables(x, y, labelled, n_classes, graphs, k, backend)
+            units = units.order_columns(self._order.columns).to(x)
+            features = features_of_tables(
+                x, y, labelled, n_classes, graphs, k, backend, units
+            )
         self.model_name_ = f"{self.model}, {views}" if is_file(self.model) else views
         return features
 
@@ -215,15 +224,6 @@ class ContextEstimator(
         self.backend_ = graph.backend
         return graph.weights
 
-    def _choose(
-        self, n: int, d: int, device: str, labelled: int, classes: int
-    ) -> tuple[Backend, str]:
-        """Return how the graph of a table is held, and the name of its views."""
-        views = views_for(self.model, self.backend, n, d, device)
-        bytes_each = dtype_for(n, device).itemsize
-        size = Size(n, d, MODELS[views], labelled, classes, bytes_each)
-        return choose_backend(self.backend, self.n_neighbors, size, device), views
-
     def _graph(self, w: Any, device: str) -> Tensor | SparseGraph:
         if sparse.issparse(w):
             return SparseGraph(w, torch.empty(0, device=device, dtype=self._dtype))
@@ -235,8 +235,11 @@ class ContextEstimator(
         if self.metric != "columns" or sparse.issparse(X) or len(shape) != 2:
             return
         n, d = shape
-        # Its labels are not known yet: they are counted when the model is fitted.
-        self._choose(n, d, device_for(self.device, n), labelled=1, classes=2)
+        device = device_for(self.device, n)
+        # Its labels and units are not known yet: both count when the model is fitted.
+        graphs = MODELS[views_for(self.model, self.backend, n, d, device)]
+        size = Size(n, d, graphs, 1, 2, dtype_for(n, device).itemsize)
+        choose_backend(self.backend, self.n_neighbors, size, device)
 
     def _new_rows(self, X: Any) -> Iterator[Float[Tensor, "1 r d"]]:
         """Yield new rows as the model reads them, some at a time."""

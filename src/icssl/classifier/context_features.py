@@ -19,9 +19,9 @@ from icssl.classifier.gate import (
     head_members,
     kernel_features,
 )
+from icssl.classifier.geometry import Units
 from icssl.classifier.graphs import DENSE, Backend, GraphSpec, WeightedGraph
 from icssl.classifier.kernels import GRAPHS, ContextKernels, LabelKernels
-from icssl.tables.units import UNIT_NUMBERS
 
 _INTERCEPT = 1.0  # a constant kernel, which is what all rows have in common
 _ROWS_READ, _LABELS_READ = 1024, 256  # rows of a context that the gate reads, at most
@@ -165,38 +165,6 @@ class ContextFeatures:
     def kernels(self) -> ContextKernels:
         """The kernels before they are centred."""
         return self.centred.kernels
-
-
-@dataclass(frozen=True)
-class Units:
-    """What is known of the units of the columns of a batch of tables.
-
-    Parameters
-    ----------
-    factors : Tensor of shape (b, d)
-        What columns are multiplied with in the common geometry.
-    numbers : Tensor of shape (b, 6)
-        What :func:`icssl.tables.units.unit_numbers` says of them.
-    offered : Tensor of shape (b, 2)
-        Which of the two geometries may be used.
-    """
-
-    factors: Float[Tensor, "b d"]
-    numbers: Float[Tensor, "b 6"]
-    offered: Bool[Tensor, "b 2"]
-
-    def restrict_to(self, geometry: int) -> "Units":
-        """Return the same with one geometry alone, the first or the second."""
-        offered = torch.zeros_like(self.offered)
-        offered[:, geometry] = True
-        return Units(self.factors, self.numbers, offered)
-
-    @classmethod
-    def unknown(cls, x: Float[Tensor, "b n d"]) -> "Units":
-        """Return units of tables of which nothing but standardised columns is known."""
-        b, _, d = x.shape
-        offered = torch.tensor([True, False], device=x.device).expand(b, -1)
-        return cls(x.new_ones(b, d), x.new_zeros(b, UNIT_NUMBERS), offered)
 
 
 @torch.no_grad()

@@ -19,6 +19,7 @@ from icssl.classifier.fitted import (
     Prediction,
     concatenate_predictions,
 )
+from icssl.classifier.gate import HEADS
 from icssl.classifier.graphs import SPARSE_NEIGHBOURS
 from icssl.classifier.plan import check_explanation, is_file, prior_for
 from icssl.classifier.weights import load_context_model, released_model
@@ -97,7 +98,8 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         self,
         model: Any = "auto",
         *,
-        class_prior: Any = None,
+        class_prior: Any = "estimate",
+        column_scale: Any = "auto",
         metric: Any = "columns",
         backend: Any = "auto",
         n_neighbors: Any = SPARSE_NEIGHBOURS,
@@ -106,6 +108,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
     ) -> None:
         self.model = model
         self.class_prior = class_prior
+        self.column_scale = column_scale
         self.metric = metric
         self.backend = backend
         self.n_neighbors = n_neighbors
@@ -127,10 +130,17 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         rows = self._read_context(X, y)
         self.classes_, codes = read_targets(y)
         self._check_rows(rows, codes)
-        self.class_prior_ = prior_for(self.class_prior, codes, len(self.classes_))
         if self.metric == "columns":
             warn_of_conflicts(rows, codes)
         self._fitted = self._fit_context(rows, codes)
+        estimate = self._fitted.shares[0].double().cpu().numpy()[self._order.back_classes]
+        self.class_prior_ = (
+            estimate
+            if isinstance(self.class_prior, str) and self.class_prior == "estimate"
+            else prior_for(self.class_prior, codes, len(self.classes_))
+        )
+        weights = self._fitted.weights[0].double().cpu().tolist()
+        self.geometry_ = dict(zip(HEADS, weights, strict=True))
         is_labelled = codes >= 0
         self._labelled_rows = np.flatnonzero(is_labelled)
         prediction = self._predict_context()
@@ -179,7 +189,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
             prediction = concatenate_predictions(list(self._predict(X, parts=True)))
         assert prediction.parts is not None
         parts = prediction.parts[0].double().cpu().numpy()
-        base = prediction.bias[0].double().cpu().numpy() + np.log(self.class_prior_)
+        base = np.broadcast_to(np.log(self.class_prior_), (count, len(self.classes_)))
         return Explanation(parts, base)
 
     def suggest(self, k: int = 10) -> ndarray:

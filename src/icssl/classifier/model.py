@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from icssl.classifier.context_features import (
     ContextFeatures,
-    Units,
     features_of_graphs,
     features_of_tables,
 )
@@ -27,6 +26,7 @@ from icssl.classifier.descent import descend, estimate_shares
 from icssl.classifier.eigenmap import EIGENFUNCTIONS
 from icssl.classifier.fitted import FittedContext
 from icssl.classifier.gate import Gate, average_gates, head_members
+from icssl.classifier.geometry import Units
 from icssl.classifier.graphs import DENSE, Backend, GraphSpec, WeightedGraph
 from icssl.classifier.kernels import GRAPHS, kernels_of
 

@@ -34,7 +34,7 @@ MODELS = {
     "all views": GRAPHS,
     "one view": GRAPHS[:1],  # a few dozen passes over the rows, and no matrix of them
 }
-"""The graphs that every choice of ``model`` uses."""
+"""The most graphs that every choice of ``model`` uses."""
 
 # The rule for backends and views. A test compares the pages that name these numbers.
 DENSE_ROWS = SOLVED_ROWS

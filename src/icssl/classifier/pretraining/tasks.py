@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from icssl.classifier.context_features import Units
+from icssl.classifier.geometry import Units
 from icssl.classifier.pretraining.synthetic_tables import SyntheticTables, draw_labels
 from icssl.tables.columns import CATEGORY, OFTEN_MISSING
 from icssl.tables.units import common_factors, differs, unit_numbers
@@ -58,29 +58,17 @@ class Task(NamedTuple):
         x, new_x, units = encode_tables(
             tables.cells[:, :n], tables.cells[:, n:], tables.is_category
         )
-        x, y, new_x, new_y, factors, numbers, offered = (
+        x, y, new_x, new_y = (
             part.repeat_interleave(draws, dim=0)
-            for part in (
-                x,
-                tables.y[:, :n],
-                new_x,
-                tables.y[:, n:],
-                units.factors,
-                units.numbers,
-                units.offered,
-            )
+            for part in (x, tables.y[:, :n], new_x, tables.y[:, n:])
         )
-        units = Units(factors, numbers, offered)
         c = tables.n_classes
         labelled = draw_labels(y, c, per_class, random=random, generator=generator)
-        return cls(x, y, labelled, c, new_x, new_y, units, draws)
+        return cls(x, y, labelled, c, new_x, new_y, units.repeat(draws), draws)
 
     def part(self, tables: slice) -> "Task":
         """Return the contexts of some of the tables."""
         some = slice(tables.start * self.draws, tables.stop * self.draws)
-        units = Units(
-            self.units.factors[some], self.units.numbers[some], self.units.offered[some]
-        )
         return Task(
             self.x[some],
             self.y[some],
@@ -88,7 +76,7 @@ class Task(NamedTuple):
             self.n_classes,
             self.new_x[some],
             self.new_y[some],
-            units,
+            self.units.some(some),
             self.draws,
         )
 

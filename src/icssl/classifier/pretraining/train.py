@@ -27,7 +27,7 @@ from icssl.classifier.context_features import (
     features_of_tables,
 )
 from icssl.classifier.graphs import DenseGraph, neighbour_distances
-from icssl.classifier.kernels import GRAPHS, graphs_of_geometry
+from icssl.classifier.kernels import GEOMETRIES, GRAPHS, graphs_of_geometry
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.pretraining.processes import ALONE, Processes
 from icssl.classifier.pretraining.synthetic_tables import TaskSpec
@@ -265,15 +265,12 @@ def features_of_task(task: Task, config: PretrainConfig, step: int) -> ContextFe
     labels = (task.y, task.labelled, task.n_classes)
     if mode == "graph":
         return features_of_graphs(_graph_of(task), *labels, config.model.k)
-    one_geometry = (
-        mode == "one view" or float(torch.rand((), generator=generator)) < _ONE_GEOMETRY
-    )
     graphs, units = GRAPHS, task.units
-    if one_geometry:
-        # The first one rather than none, where the second changes nothing.
-        second = bool(torch.rand((), generator=generator) < 0.5)
-        units = units.restrict_to(1 if second else 0)
-        graphs = graphs_of_geometry("common" if second else "each")
+    one_geometry = float(torch.rand((), generator=generator)) < _ONE_GEOMETRY
+    if mode == "one view" or one_geometry:
+        second = int(torch.randint(2, (), generator=generator))
+        units = units.restrict_to(GEOMETRIES[second])
+        graphs = graphs_of_geometry(GEOMETRIES[second])
     if mode == "one view":
         graphs = graphs[:1]
     return features_of_tables(
