@@ -32,7 +32,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from helpers import F64_DEEP, few_labels
 from icssl import ICSSLClassifier
 from icssl._util.files import write_tensors
-from icssl.classifier import estimator, plan
+from icssl.classifier import context_estimator, estimator, plan
 from icssl.classifier import weights as released
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.plan import MODELS
@@ -665,7 +665,7 @@ def test_views_of_the_models(rng, monkeypatch):
 def test_float32_is_close_to_float64(rng, monkeypatch):
     X, y = iris(rng)
     exact = fitted(X, y).predict_proba(X)
-    monkeypatch.setattr(estimator, "dtype_for", lambda n, device: torch.float32)
+    monkeypatch.setattr(context_estimator, "dtype_for", lambda n, device: torch.float32)
     rough = fitted(X, y)
     assert rough._dtype == torch.float32
     np.testing.assert_allclose(rough.predict_proba(X), exact, rtol=0, atol=5e-3)
