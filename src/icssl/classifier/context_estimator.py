@@ -33,8 +33,8 @@ from icssl.classifier.context_features import (
     features_of_tables,
 )
 from icssl.classifier.fitted import Prediction
-from icssl.classifier.graph_sparse import SparseGraph
 from icssl.classifier.geometry import COLUMN_SCALES, Units
+from icssl.classifier.graph_sparse import SparseGraph
 from icssl.classifier.graphs import GraphSpec, blocks
 from icssl.classifier.kernels import ContextKernels
 from icssl.classifier.plan import (
