@@ -7,7 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from icssl.classifier.geometry import Units
-from icssl.classifier.pretraining.synthetic_tables import SyntheticTables, draw_labels
+from icssl.classifier.pretraining.synthetic_tables import SyntheticTables
+from icssl.classifier.pretraining.table_classes import draw_labels
 from icssl.tables.columns import CATEGORY, OFTEN_MISSING
 from icssl.tables.units import common_factors, differs, unit_numbers
 

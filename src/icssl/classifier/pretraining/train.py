@@ -248,9 +248,13 @@ def draw_task(config: PretrainConfig, stream: str, step: int, device: str) -> Ta
     generator = generator_for(config.seed, stream, step, device=device)
     single = generator_for(config.seed, f"{stream} labels", step)
     tables = config.tasks.draw_tables(config.batch, generator=generator)
+    # As often from one to two labels per class as from two to four.
+    low, high = config.tasks.labels_per_class
+    size = math.log((high + 1) / low) * float(torch.rand((), generator=single))
+    most = tables.y.shape[1] // (2 * tables.n_classes)
     return Task.of_tables(
         tables,
-        config.tasks.draw_per_class(tables, generator=single),
+        max(1, min(int(low * math.exp(size)), most)),
         config.draws,
         random=float(torch.rand((), generator=single)) < _RANDOM_LABELS,
         generator=generator,
