@@ -11,7 +11,9 @@ from jaxtyping import Float
 from numpy import ndarray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
+from icssl.classifier.class_shares import prior_for
 from icssl.classifier.context_estimator import ContextEstimator, reach_of
 from icssl.classifier.explanation import Explanation, rows_worth_labelling
 from icssl.classifier.fitted import (
@@ -20,7 +22,9 @@ from icssl.classifier.fitted import (
     concatenate_predictions,
 )
 from icssl.classifier.graphs import SPARSE_NEIGHBOURS
-from icssl.classifier.plan import check_explanation, is_file, prior_for
+from icssl.classifier.label_weights import check_every_class_counts, read_label_weights
+from icssl.classifier.labelled_rows import labelled_part
+from icssl.classifier.plan import check_explanation, is_file
 from icssl.classifier.weights import load_context_model, released_model
 from icssl.tables.targets import read_targets, warn_of_conflicts
 
@@ -41,9 +45,9 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         for tables that are not too large: docs/scale.md has the rule, which depends on
         rows, columns, backend and device. It can also be a file of weights that
         ``icssl pretrain`` made, with views as for "auto".
-    class_prior : array of shape (n_classes,), "uniform" or None
-        How frequent the classes are, in the order of ``classes_``. By default as they are
-        among the labels, plus one each.
+    class_prior : {"labels", "uniform"}, array, dict or Series, default "labels"
+        How frequent the classes are: as among the labels, plus one each; equally; or by
+        shares that sum to one, as an array in the order of ``classes_``, or by class.
     metric : {"columns", "precomputed"}
         Whether ``X`` is a table, or an affinity or neighbour graph: weights between rows,
         dense or sparse, and for ``predict`` those of new rows to the rows of ``fit``.
@@ -97,7 +101,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         self,
         model: Any = "auto",
         *,
-        class_prior: Any = None,
+        class_prior: Any = "labels",
         metric: Any = "columns",
         backend: Any = "auto",
         n_neighbors: Any = SPARSE_NEIGHBOURS,
@@ -112,7 +116,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> "ICSSLClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ICSSLClassifier":
         """Fit a table and the labels of some rows.
 
         Parameters
@@ -123,14 +127,17 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         y : array of shape (n_rows,)
             Whole numbers, texts or booleans; -1, None, NaN, ``pd.NA`` or masked for no
             label. Whole numbers have at most 64 bits.
+        sample_weight : array of shape (n_rows,), optional
+            How much the label of each row counts in the descent and in
+            ``class_prior="labels"``; only ratios matter. A row of weight zero counts as one
+            without a label. Weights of rows without a label are not used, and the gate
+            does not see weights when it weighs kernels.
         """
         rows = self._read_context(X, y)
-        self.classes_, codes = read_targets(y)
-        self._check_rows(rows, codes)
-        self.class_prior_ = prior_for(self.class_prior, codes, len(self.classes_))
+        codes, weights = self._read_labels(rows, y, sample_weight)
         if self.metric == "columns":
             warn_of_conflicts(rows, codes)
-        self._fitted = self._fit_context(rows, codes)
+        self._fitted = self._fit_context(rows, codes, weights)
         is_labelled = codes >= 0
         self._labelled_rows = np.flatnonzero(is_labelled)
         prediction = self._predict_context()
@@ -141,10 +148,37 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         self._describe_context(prediction)
         return self
 
+    def fit_predict(self, X: Any, y: Any, sample_weight: Any = None) -> ndarray:
+        """Fit a table, and return the label of every row: ``transduction_``."""
+        return self.fit(X, y, sample_weight).transduction_
+
     def predict(self, X: Any) -> ndarray:
         """Return the likeliest class of new rows, each predicted by itself."""
-        pieces = [self._probabilities(piece).argmax(axis=1) for piece in self._predict(X)]
+        pieces = [self._logits(piece).argmax(dim=1).numpy() for piece in self._predict(X)]
         return self.classes_[np.concatenate(pieces)]
+
+    def decision_function(self, X: Any) -> ndarray:
+        """Return logits of new rows, with the class prior.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes), or (n_rows,) for two classes
+            The softmax of the logits is ``predict_proba``. With two classes it is the logit
+            of the second less that of the first, positive where the second is predicted.
+        """
+        logits = np.concatenate([self._logits(piece).numpy() for piece in self._predict(X)])
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on the rows of ``X`` that have a label.
+
+        Rows without one (-1, None or NaN) are left out, and a warning says how many. Use
+        ``LabelledFold`` in cross-validation, whose test rows all have a label.
+        """
+        check_is_fitted(self)
+        labels, rows, weights = labelled_part(X, y, sample_weight)
+        right = self.predict(rows).astype(object) == labels.astype(object)
+        return float(np.average(right, weights=weights))
 
     def predict_proba(self, X: Any) -> Float[ndarray, "rows classes"]:
         """Return probabilities of the classes for new rows, each predicted by itself."""
@@ -197,15 +231,41 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         p, reach = self.label_distributions_[unlabelled], self.reach_[unlabelled]
         return unlabelled[rows_worth_labelling(p, reach, self.embedding_[unlabelled], k)]
 
-    def _fit_context(self, rows: Any, codes: ndarray) -> FittedContext:
+    def _read_labels(
+        self, rows: Any, y: Any, sample_weight: Any
+    ) -> tuple[ndarray, ndarray | None]:
+        """Set classes and prior; return codes of rows, -1 for none, and their weights."""
+        self.classes_, codes = read_targets(y)
+        self._check_rows(rows, codes)
+        weights = read_label_weights(sample_weight, codes >= 0)
+        if weights is None:
+            counts = np.bincount(codes[codes >= 0]).astype(float)
+        else:
+            codes = np.where(weights > 0, codes, -1)
+            labelled, count = codes >= 0, len(self.classes_)
+            counts = np.bincount(codes[labelled], weights[labelled], minlength=count)
+            check_every_class_counts(counts, self.classes_)
+        self.class_prior_ = prior_for(self.class_prior, counts, self.classes_)
+        return codes, weights
+
+    def _fit_context(
+        self, rows: Any, codes: ndarray, weights: ndarray | None
+    ) -> FittedContext:
         from_file = load_context_model(Path(self.model)) if is_file(self.model) else None
         model = from_file or released_model()
         k, first = model.config.k, model.graphs[0]
         features = self._context_features(rows, codes, len(self.classes_), k, first)
+        row_weight = None
+        if weights is not None:
+            in_order = weights[self._order.rows][codes[self._order.rows] >= 0]
+            row_weight = torch.as_tensor(in_order).to(features.target)[None]
         with torch.no_grad():
-            return deepcopy(model).to(features.target).fit_features(features)
+            model = deepcopy(model).to(features.target)
+            return model.fit_features(features, row_weight=row_weight)
 
-    def _probabilities(self, prediction: Prediction) -> ndarray:
+    def _probabilities(self, prediction: Prediction) -> Float[ndarray, "rows classes"]:
+        return self._logits(prediction).softmax(dim=-1).numpy()
+
+    def _logits(self, prediction: Prediction) -> Float[Tensor, "rows classes"]:
         logits = prediction.logits[0].double().cpu()
-        logits = logits + torch.as_tensor(self.class_prior_).log()
-        return logits.softmax(dim=-1).numpy()
+        return logits + torch.as_tensor(self.class_prior_).log()
