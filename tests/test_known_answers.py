@@ -1,0 +1,67 @@
+"""Shapes of the benchmark with known answers: they are what their names say."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from sklearn.neighbors import KNeighborsClassifier
+
+import known_answers
+from known_answers import SHAPES, draw_shape
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_labels_are_nested_and_points_do_not_depend_on_them(name):
+    x, truth, few = draw_shape(name, 200, 2, seed=1)
+    same_x, same_truth, more = draw_shape(name, 200, 5, seed=1)
+    np.testing.assert_array_equal(x, same_x)
+    np.testing.assert_array_equal(truth, same_truth)
+    np.testing.assert_array_equal(more[few >= 0], few[few >= 0])
+    classes = np.unique(truth)
+    np.testing.assert_array_equal(classes, np.arange(len(classes)))
+    for y, count in ((few, 2), (more, 5)):
+        np.testing.assert_array_equal(y[y >= 0], truth[y >= 0])
+        assert np.bincount(y[y >= 0]).tolist() == [count] * len(classes)
+    assert not np.array_equal(x, draw_shape(name, 200, 2, seed=2)[0])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_nearest_point_has_the_same_class(name):
+    """With all labels known, 1-NN is nearly always right: the answer is in the geometry."""
+    x, truth, _ = draw_shape(name, 600, 2, seed=0)
+    known = np.arange(len(x)) < 500
+    model = KNeighborsClassifier(n_neighbors=1).fit(x[known], truth[known])
+    assert (model.predict(x[~known]) == truth[~known]).mean() > 0.9
+
+
+def test_spheres_have_their_radii_and_rings_are_linked():
+    x, truth, _ = draw_shape("concentric spheres", 600, 2, seed=0)
+    radius = np.linalg.norm(x, axis=1)
+    for c, size in enumerate((1.0, 2.0)):
+        assert abs(np.median(radius[truth == c]) - size) < 0.03
+    x, truth, _ = draw_shape("interlocked rings", 600, 2, seed=0)
+    # The second ring passes through the disc of the first, and also lies outside of it.
+    near_plane = (truth == 1) & (np.abs(x[:, 2]) < 0.3)
+    inside = np.linalg.norm(x[near_plane, :2], axis=1) < 0.8
+    assert inside.any()
+    assert not inside.all()
+
+
+def test_the_quick_run_ends_in_one_json_line(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "known.json"
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["known_answers.py", "--quick", "--shapes", "blobs", "--output", str(path)],
+    )
+    monkeypatch.setattr("torch.set_num_threads", lambda count: None)
+    known_answers.main()
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found == json.loads(path.read_text())
+    assert [line["labels"] for line in found["lines"]] == [2, 5]
+    for line in found["lines"]:
+        peers = {m: a for m, a in line["accuracy"].items() if m != known_answers.OURS}
+        best = max(peers.values())
+        assert line["minus_best"] == pytest.approx(line["accuracy"]["icssl"] - best)
+        assert best == 1.0
