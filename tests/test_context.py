@@ -20,17 +20,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import euclidean_distances
 
 from helpers import F64, F64_DEEP, principal_angle
-from icssl.classifier import eigenmap, gate, graphs
+from icssl.classifier import eigensolvers, gate, graphs
 from icssl.classifier import kernels as kernels_file
 from icssl.classifier.context_features import features_of_tables
 from icssl.classifier.descent import balance_classes, descend
-from icssl.classifier.eigenmap import (
-    PASSES,
-    Eigenmap,
-    filtered_eigenvectors,
-    leading_eigenvectors,
-    waves,
-)
+from icssl.classifier.eigenmap import PASSES, Eigenmap, waves
+from icssl.classifier.eigensolvers import filtered_eigenvectors, leading_eigenvectors
 from icssl.classifier.gate import FEATURES, kernel_features
 from icssl.classifier.graphs import (
     BANDWIDTH_NEIGHBOURS,
@@ -145,7 +140,7 @@ def one_hot_columns(generator, n=160, categories=8):
 
 def with_other_eigenvectors(monkeypatch, generator):
     """Let LAPACK choose other eigenvectors: as good, turned where eigenvalues repeat."""
-    of_views, of_graphs = torch.linalg.eigh, eigenmap.eigh
+    of_views, of_graphs = torch.linalg.eigh, eigensolvers.eigh
 
     def turn(values):
         level = (
@@ -163,7 +158,7 @@ def with_other_eigenvectors(monkeypatch, generator):
         return values, vectors @ turn(torch.tensor(values)).numpy()
 
     monkeypatch.setattr(torch.linalg, "eigh", turned)
-    monkeypatch.setattr(eigenmap, "eigh", turned_for_graphs)
+    monkeypatch.setattr(eigensolvers, "eigh", turned_for_graphs)
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -439,17 +434,17 @@ def test_a_failure_of_the_fast_routine_is_made_up_for(generator, monkeypatch, ra
     matrix = table(generator, b=1, n=30, d=30)
     matrix = matrix + matrix.mT
     expected = leading_eigenvectors(matrix, 5)[0]
-    plain = eigenmap.eigh
+    plain = eigensolvers.eigh
 
     def fails_for_some(one, *, subset_by_index=None, **options):
         if subset_by_index is None:
             return plain(one, **options)
         if raises:
-            raise eigenmap.LinAlgError("Internal Error.")
+            raise eigensolvers.LinAlgError("Internal Error.")
         values, vectors = plain(one, subset_by_index=subset_by_index, **options)
         return values[2:], vectors[:, 2:]  # two are lost
 
-    monkeypatch.setattr(eigenmap, "eigh", fails_for_some)
+    monkeypatch.setattr(eigensolvers, "eigh", fails_for_some)
     values, vectors = leading_eigenvectors(matrix, 5)
     torch.testing.assert_close(values, expected, **F64_DEEP)
     torch.testing.assert_close(matrix @ vectors, vectors * values[:, None], **F64_DEEP)

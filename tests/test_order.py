@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import order as tables
 from icssl import ICSSLClassifier
-from icssl.classifier import estimator
+from icssl.classifier import context_estimator
 from icssl.tables.order import Order
 
 SEEDS = range(5000, 5015)  # three tables for each way to hold a graph, and six more
@@ -31,7 +31,7 @@ def test_order_and_names_do_not_matter(seed):
 @pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed % 5 != 4])
 def test_a_model_that_reads_rows_as_they_come_does_not_see_their_order(seed, monkeypatch):
     """The order of reading is for ties of sparse graphs; the mathematics needs none."""
-    monkeypatch.setattr(estimator.Order, "of_cells", Order.as_given)
+    monkeypatch.setattr(context_estimator.Order, "of_cells", Order.as_given)
     moved = tables.measure(seed)
     assert worst(moved) < tables.MOVED, moved
 

@@ -15,12 +15,14 @@ def descend(
     target: Float[Tensor, "b m c"],
     valid: Bool[Tensor, "b m"],
     steps: int,
+    row_weight: Float[Tensor, "b m"] | None = None,
 ) -> Float[Tensor, "b m c"]:
     """Return coefficients of labelled rows after steps of descent on their cross-entropy.
 
     The descent has Nesterov's momentum and a penalty, so that its minimum is that of
     logistic regression in the kernel. Classes have equal weight, however many labels each
-    has: class frequencies enter later, through the class prior.
+    has: class frequencies enter later, through the class prior. A row of weight two counts
+    as two equal rows.
 
     Parameters
     ----------
@@ -32,10 +34,15 @@ def descend(
         Which labelled rows exist.
     steps : int
         How many steps to make.
+    row_weight : Tensor, optional
+        How much the label of each row counts; by default each counts one.
     """
-    labels_in_class = (target * target.sum(1, keepdim=True)).sum(-1).clamp(min=1)
-    labels_per_class = target.sum((1, 2))[:, None] / target.shape[-1]
-    weight = (valid / labels_in_class * labels_per_class)[..., None]
+    counts = valid.to(target.dtype) if row_weight is None else valid * row_weight
+    counted = target * counts[..., None]
+    labels_in_class = (target * counted.sum(1, keepdim=True)).sum(-1)
+    labels_in_class = torch.where(valid, labels_in_class, 1)
+    labels_per_class = counted.sum((1, 2))[:, None] / target.shape[-1]
+    weight = (counts / labels_in_class * labels_per_class)[..., None]
     # In the space of functions the gradient at coefficients a is w (softmax(K a) - y) + a,
     # without the factor K. The softmax has slope 1/2 at most, and the penalty, which is the
     # a, has slope one: steps of one over the largest row sum of |K| w, halved, plus one,

@@ -2,21 +2,23 @@
 
 The walk steps from a row to its neighbours with probabilities D^-1 W. Its eigenfunctions
 are those of the symmetric D^-1/2 W D^-1/2, divided by the root of the stationary
-distribution. Small graphs are solved by LAPACK, large ones by a filtered subspace
-iteration.
+distribution. :mod:`icssl.classifier.eigensolvers` computes them.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from numpy import ndarray
-from scipy.linalg import LinAlgError, eigh
 from torch import Tensor
 
+from icssl.classifier.eigensolvers import (
+    LEAST_DAMPED,
+    batched_eigenvectors,
+    filtered_eigenvectors,
+    leading_eigenvectors,
+)
 from icssl.classifier.graphs import (
     FEW_SOLVED_ROWS,
     SOLVED_ROWS,
@@ -29,9 +31,7 @@ EIGENFUNCTIONS = 48
 """Eigenfunctions of every graph that the released model uses."""
 
 PASSES = 24  # over the rows of one view: distances, degrees, the filter, and the values
-SPARE_COLUMNS = 8  # columns beyond those wanted, which help the last of them converge
-_DEGREE = 7  # of the filter's polynomial: one pass over the graph per degree
-_DAMPED = 0.4  # eigenvalues below it are filtered out
+SPARE_COLUMNS = 16  # columns beyond those wanted, which help the last of them converge
 _FADING = 0.05  # share of what lies above the last eigenvalue, where functions fade out
 _TINY = 1e-12
 
@@ -83,8 +83,11 @@ class Eigenmap:
         constant = stationary.sqrt()[..., None]
         n = stationary.shape[1]
         if n <= graph.solved_rows and uses_lapack(n, stationary.device):
-            matrix = graph.matrix() - constant * constant.mT
-            values, vectors = leading_eigenvectors(matrix, k)
+            matrix = graph.matrix().baddbmm_(constant, constant.mT, alpha=-1)
+            if matrix.is_cuda and len(matrix) > 1:  # a batch of a pretraining
+                values, vectors = batched_eigenvectors(matrix, start(), k)
+            else:
+                values, vectors = leading_eigenvectors(matrix, k)
         else:
             values, vectors = filtered_eigenvectors(graph, constant, start(), k)
         values, vectors = (
@@ -111,7 +114,7 @@ class Eigenmap:
         its eigenvalue. It is undone by a division.
         """
         # Small eigenvalues are those of noise, and dividing by them would blow it up.
-        return means / self.values.clamp(min=_DAMPED / 2)[:, None]
+        return means / self.values.clamp(min=LEAST_DAMPED / 2)[:, None]
 
     def diffusion_features(
         self, functions: Float[Tensor, "b r k"], time: float | Tensor
@@ -142,80 +145,6 @@ def _shares(values: Float[Tensor, "b s"]) -> Float[Tensor, "b k"]:
     last = values[:, -1:]
     width = (_FADING * (1 - last)).clamp(min=_TINY)
     return ((values[:, :-1] - last) / width).clamp(max=1)
-
-
-def leading_eigenvectors(
-    matrix: Float[Tensor, "b n n"], count: int
-) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
-    """Return the largest eigenvalues, falling, and their eigenvectors, by LAPACK.
-
-    It runs in float64 on the CPU wherever the matrix is, so that devices agree.
-    """
-    symmetric = ((matrix + matrix.mT) / 2).double().cpu().numpy()
-    solutions = [_solve(context, count) for context in symmetric]
-    values, vectors = (
-        torch.from_numpy(np.stack(part)) for part in zip(*solutions, strict=True)
-    )
-    return values.to(matrix), vectors.to(matrix)
-
-
-def _solve(matrix: Float[ndarray, "n n"], count: int) -> tuple[ndarray, ndarray]:
-    n = len(matrix)
-    wanted = [max(0, n - count), n - 1]
-    try:  # three times as fast as all of them
-        values, vectors = eigh(matrix, subset_by_index=wanted, check_finite=False)
-        complete = len(values) == min(count, n)
-    except LinAlgError:
-        complete = False
-    # It gives up, or loses some, on graphs whose eigenvalues repeat many times.
-    if not complete:
-        values, vectors = eigh(matrix, driver="evd", check_finite=False)
-    return values[: -count - 1 : -1].copy(), vectors[:, : -count - 1 : -1].copy()
-
-
-def filtered_eigenvectors(
-    graph: WeightedGraph,
-    constant: Float[Tensor, "b n 1"],
-    start: Float[Tensor, "b n s"],
-    count: int,
-) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
-    """Return leading eigenvalues and eigenvectors by subspace iteration.
-
-    Every pass over the graph is linear attention. A Chebyshev filter damps small
-    eigenvalues. In a graph of many rows all wanted eigenvalues are near one: the least that
-    a round finds is therefore where the next round begins to damp.
-    """
-
-    def multiply(x: Tensor) -> Tensor:
-        return graph @ x - constant * (constant.mT @ x)
-
-    x, product = start, multiply(start)
-    damped = start.new_full((len(start), 1, 1), _DAMPED)
-    for _ in range(graph.rounds):
-        x = torch.linalg.qr(_chebyshev(multiply, x, product, damped)).Q
-        product = multiply(x)
-        # Rayleigh-Ritz: the eigenvectors within the subspace that was found.
-        small = x.mT @ product
-        values, rotation = torch.linalg.eigh((small + small.mT) / 2)
-        damped = values[:, :1, None].clamp(min=_DAMPED, max=1)
-    values, rotation = (part.flip(-1)[..., :count] for part in (values, rotation))
-    return values, x @ rotation
-
-
-def _chebyshev(
-    multiply: Callable[[Tensor], Tensor], x: Tensor, product: Tensor, damped: Tensor
-) -> Tensor:
-    """Apply a polynomial that is small from -1 to ``damped`` and grows fast above.
-
-    ``product`` is the graph times x, which the caller has already.
-    """
-    # Chebyshev polynomials stay within one on [-1, 1]: what to damp is mapped there.
-    middle, half = (damped - 1) / 2, (damped + 1) / 2
-    before, now = x, (product - middle * x) / half
-    for _ in range(_DEGREE - 1):
-        mapped = (multiply(now) - middle * now) / half
-        before, now = now, 2 * mapped - before
-    return now
 
 
 def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:

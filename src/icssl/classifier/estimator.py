@@ -1,6 +1,5 @@
 """``ICSSLClassifier``: few labels and a table in, classes and probabilities out."""
 
-from collections.abc import Iterator
 from copy import deepcopy
 from operator import index
 from pathlib import Path
@@ -10,62 +9,29 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from scipy import sparse
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
-from sklearn.utils import Tags
-from sklearn.utils.validation import (
-    check_consistent_length,
-    check_is_fitted,
-    check_non_negative,
-    validate_data,
-)
+from sklearn.base import ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from icssl._util.errors import check_choice
+from icssl.classifier.class_shares import prior_for
+from icssl.classifier.context_estimator import ContextEstimator, reach_of
 from icssl.classifier.explanation import Explanation, rows_worth_labelling
 from icssl.classifier.fitted import (
     FittedContext,
     Prediction,
     concatenate_predictions,
 )
-from icssl.classifier.graph_sparse import SparseGraph
-from icssl.classifier.graphs import SPARSE_NEIGHBOURS, Backend, blocks
-from icssl.classifier.plan import (
-    MODELS,
-    Size,
-    check_explanation,
-    check_options,
-    choose_backend,
-    comparable_weights,
-    device_for,
-    dtype_for,
-    is_file,
-    plan_graph,
-    prior_for,
-    views_for,
-)
+from icssl.classifier.graphs import SPARSE_NEIGHBOURS
+from icssl.classifier.label_score import LabelScore, judge_labels
+from icssl.classifier.label_weights import check_every_class_counts, read_label_weights
+from icssl.classifier.labelled_rows import labelled_part
+from icssl.classifier.plan import check_explanation, is_file
 from icssl.classifier.weights import load_context_model, released_model
 from icssl.tables.cells import plain_table
-from icssl.tables.columns import ColumnEncoder, row_chunks
-from icssl.tables.order import Order
 from icssl.tables.targets import read_targets, warn_of_conflicts
 
-METRICS = ("columns", "precomputed")
-_COMPONENTS = 8  # columns of the embedding
-_EMBEDDING_TIME = 2.0  # steps of diffusion after which rows are embedded
 
-
-class ICSSLClassifier(
-    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
-    TransformerMixin,  # type: ignore[misc]
-    ClassifierMixin,  # type: ignore[misc]
-    BaseEstimator,  # type: ignore[misc]
-):
+class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
     """Label rows from few labels and all rows, in one forward pass of a pretrained model.
 
     ``fit`` trains nothing: it reads the table as a context. Rows without a label count as
@@ -81,9 +47,9 @@ class ICSSLClassifier(
         for tables that are not too large: docs/scale.md has the rule, which depends on
         rows, columns, backend and device. It can also be a file of weights that
         ``icssl pretrain`` made, with views as for "auto".
-    class_prior : array of shape (n_classes,), "uniform" or None
-        How frequent the classes are, in the order of ``classes_``. By default as they are
-        among the labels, plus one each.
+    class_prior : {"labels", "uniform"}, array, dict or Series, default "labels"
+        How frequent the classes are: as among the labels, plus one each; equally; or by
+        shares that sum to one, as an array in the order of ``classes_``, or by class.
     metric : {"columns", "precomputed"}
         Whether ``X`` is a table, or an affinity or neighbour graph: weights between rows,
         dense or sparse, and for ``predict`` those of new rows to the rows of ``fit``.
@@ -115,6 +81,10 @@ class ICSSLClassifier(
         row. A row far from all others has reach 0 and the class prior. A row at the far end
         of a long cluster can have a low reach, and its cluster still tells its class. A row
         between two classes has a high reach.
+    label_score_ : LabelScore
+        The accuracy on labelled rows, each predicted with its label hidden, with a 95%
+        interval. It is computed when it is first asked for, by up to ten refits of the
+        table that ``fit`` was given.
     class_prior_ : ndarray of shape (n_classes,)
         The shares of the classes that predictions assume.
     model_name_, backend_ : str
@@ -137,7 +107,7 @@ class ICSSLClassifier(
         self,
         model: Any = "auto",
         *,
-        class_prior: Any = None,
+        class_prior: Any = "labels",
         metric: Any = "columns",
         backend: Any = "auto",
         n_neighbors: Any = SPARSE_NEIGHBOURS,
@@ -152,17 +122,7 @@ class ICSSLClassifier(
         self.device = device
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.pairwise = self.metric == "precomputed"
-        columns = self.metric == "columns"
-        tags.input_tags.allow_nan = columns
-        tags.input_tags.string = columns
-        tags.input_tags.categorical = columns
-        return tags
-
-    def fit(self, X: Any, y: Any) -> "ICSSLClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ICSSLClassifier":
         """Fit a table and the labels of some rows.
 
         Parameters
@@ -173,23 +133,19 @@ class ICSSLClassifier(
         y : array of shape (n_rows,)
             Whole numbers, texts or booleans; -1, None, NaN, ``pd.NA`` or masked for no
             label. Whole numbers have at most 64 bits.
+        sample_weight : array of shape (n_rows,), optional
+            How much the label of each row counts in the descent and in
+            ``class_prior="labels"``; only ratios matter. A row of weight zero counts as one
+            without a label. Weights of rows without a label are not used, and the gate
+            does not see weights when it weighs kernels.
         """
-        check_choice("metric", self.metric, METRICS)
-        check_options(self.model, self.backend, self.n_neighbors)
-        self._refuse_what_cannot_fit(X)
-        rows = self._read_rows(X, reset=True)
-        if hasattr(y, "__len__") and getattr(y, "shape", True):
-            check_consistent_length(rows, y)  # before its classes, which may be cut off
-        self.classes_, codes = read_targets(y)
-        check_consistent_length(rows, codes)
-        if rows.shape[0] < 2:
-            raise ValueError(
-                f"At least 2 rows are needed, got n_samples = {rows.shape[0]}."
-            )
-        self.class_prior_ = prior_for(self.class_prior, codes, len(self.classes_))
+        rows = self._read_context(X, y)
+        codes, weights = self._read_labels(rows, y, sample_weight)
         if self.metric == "columns":
             warn_of_conflicts(rows, codes)
-        self._fitted = self._fit_context(rows, codes)
+        self._fitted = self._fit_context(rows, codes, weights)
+        self._given = (plain_table(X), codes, weights)  # for refits with hidden labels
+        self._label_score: LabelScore | None = None
         is_labelled = codes >= 0
         self._labelled_rows = np.flatnonzero(is_labelled)
         prediction = self._predict_context()
@@ -197,30 +153,72 @@ class ICSSLClassifier(
         certain = np.eye(len(self.classes_))
         self.label_distributions_[is_labelled] = certain[codes[is_labelled]]
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
-        self.reach_ = _reach(prediction)
-        functions = self._fitted.kernels.context_rows()[0].functions
-        self.embedding_ = self._embed(functions[:, self._order.back])
-        self._n_features_out = self.embedding_.shape[1]
+        self._describe_context(prediction)
         return self
+
+    @property
+    def label_score_(self) -> LabelScore:
+        """The accuracy on labelled rows, each predicted with its label hidden."""
+        check_is_fitted(self)
+        if self._label_score is None:
+            table, codes, weights = self._given
+            refit = clone(self)
+            if not (self.class_prior is None or isinstance(self.class_prior, str)):
+                refit.set_params(class_prior=self.class_prior_)  # its names are codes now
+            self._label_score = judge_labels(refit, table, codes, weights, self._order)
+        return self._label_score
+
+    def __dir__(self) -> list[str]:
+        # Tools that list attributes also read them, as scikit-learn does for notebooks.
+        # That must not start the refits: the score is listed once it has been computed.
+        names = set(object.__dir__(self))
+        if getattr(self, "_label_score", None) is None:
+            names.discard("label_score_")
+        return sorted(name for name in names if hasattr(self, name))
+
+    def fit_predict(self, X: Any, y: Any, sample_weight: Any = None) -> ndarray:
+        """Fit a table, and return the label of every row: ``transduction_``."""
+        return self.fit(X, y, sample_weight).transduction_
 
     def predict(self, X: Any) -> ndarray:
         """Return the likeliest class of new rows, each predicted by itself."""
-        pieces = [self._probabilities(piece).argmax(axis=1) for piece in self._predict(X)]
+        pieces = [self._logits(piece).argmax(dim=1).numpy() for piece in self._predict(X)]
         return self.classes_[np.concatenate(pieces)]
+
+    def decision_function(self, X: Any) -> ndarray:
+        """Return logits of new rows, with the class prior.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes), or (n_rows,) for two classes
+            The softmax of the logits is ``predict_proba``. With two classes it is the logit
+            of the second less that of the first, positive where the second is predicted.
+        """
+        logits = np.concatenate([self._logits(piece).numpy() for piece in self._predict(X)])
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on the rows of ``X`` that have a label.
+
+        Rows without one (-1, None or NaN) are left out, and a warning says how many. Use
+        ``LabelledFold`` in cross-validation, whose test rows all have a label.
+        """
+        check_is_fitted(self)
+        labels, rows, weights = labelled_part(X, y, sample_weight)
+        right = self.predict(rows).astype(object) == labels.astype(object)
+        return float(np.average(right, weights=weights))
 
     def predict_proba(self, X: Any) -> Float[ndarray, "rows classes"]:
         """Return probabilities of the classes for new rows, each predicted by itself."""
         return np.concatenate([self._probabilities(piece) for piece in self._predict(X)])
 
-    def predict_reach(self, X: Any) -> Float[ndarray, " rows"]:
-        """Return how much labelled evidence reaches new rows, as in ``reach_``."""
-        return np.concatenate([_reach(piece) for piece in self._predict(X)])
-
     def predict_proba_and_reach(
         self, X: Any
     ) -> tuple[Float[ndarray, "rows classes"], Float[ndarray, " rows"]]:
         """Return probabilities and reach of new rows, in the time of one of them."""
-        pairs = ((self._probabilities(piece), _reach(piece)) for piece in self._predict(X))
+        pairs = (
+            (self._probabilities(piece), reach_of(piece)) for piece in self._predict(X)
+        )
         probabilities, reach = zip(*pairs, strict=True)
         return np.concatenate(probabilities), np.concatenate(reach)
 
@@ -261,140 +259,41 @@ class ICSSLClassifier(
         p, reach = self.label_distributions_[unlabelled], self.reach_[unlabelled]
         return unlabelled[rows_worth_labelling(p, reach, self.embedding_[unlabelled], k)]
 
-    def transform(self, X: Any) -> Float[ndarray, "rows components"]:
-        """Return new rows in the embedding, each placed by itself."""
-        check_is_fitted(self)
-        kernels = self._fitted.kernels
-        with torch.no_grad():
-            pieces = [
-                self._embed(kernels.place(x[:, part])[0].functions)
-                for x in self._new_rows(X)
-                for part in blocks(x.shape[1], kernels.rows_at_once)
-            ]
-        return np.concatenate(pieces)
+    def _read_labels(
+        self, rows: Any, y: Any, sample_weight: Any
+    ) -> tuple[ndarray, ndarray | None]:
+        """Set classes and prior; return codes of rows, -1 for none, and their weights."""
+        self.classes_, codes = read_targets(y)
+        self._check_rows(rows, codes)
+        weights = read_label_weights(sample_weight, codes >= 0)
+        if weights is None:
+            counts = np.bincount(codes[codes >= 0]).astype(float)
+        else:
+            codes = np.where(weights > 0, codes, -1)
+            labelled, count = codes >= 0, len(self.classes_)
+            counts = np.bincount(codes[labelled], weights[labelled], minlength=count)
+            check_every_class_counts(counts, self.classes_)
+        self.class_prior_ = prior_for(self.class_prior, counts, self.classes_)
+        return codes, weights
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_fitted")
-
-    def _read_rows(
-        self, X: Any, *, reset: bool
-    ) -> Float[ndarray, "rows columns"] | sparse.csr_matrix:
-        if self.metric == "precomputed":
-            return self._read_weights(plain_table(X), reset)
-        if not reset:
-            return self._encoder.transform(X)
-        self._encoder: ColumnEncoder = ColumnEncoder().fit(X)
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self._encoder, name):
-                setattr(self, name, getattr(self._encoder, name))
-            elif hasattr(self, name):
-                delattr(self, name)  # of an earlier fit
-        return self._encoder.transform(X)
-
-    def _read_weights(self, X: Any, reset: bool) -> Any:
-        """Return weights as an array, or as a sparse matrix where the backend is sparse."""
-        w = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=reset)
-        check_non_negative(w, "ICSSLClassifier with metric='precomputed'")
-        if not reset:
-            w = w.toarray() if sparse.issparse(w) else w
-            return comparable_weights(w, self._weight_exponent)
-        graph = plan_graph(w, self.backend, self.device)
-        self._weight_exponent: int = graph.exponent
-        self.backend_ = graph.backend
-        return graph.weights
-
-    def _fit_context(self, rows: Any, codes: ndarray) -> FittedContext:
-        n, d = rows.shape
-        device = device_for(self.device, n)
-        self._dtype = dtype_for(n, device)
+    def _fit_context(
+        self, rows: Any, codes: ndarray, weights: ndarray | None
+    ) -> FittedContext:
         from_file = load_context_model(Path(self.model)) if is_file(self.model) else None
-        model = deepcopy(from_file or released_model()).to(device, self._dtype)
-        is_graph = self.metric == "precomputed"
-        # Rows, columns and classes are fitted in an order of their own, and predictions are
-        # put back: then no rounding depends on the order in which a table comes.
-        self._order = (Order.as_given if is_graph else Order.of_cells)(rows, codes)
-        y = torch.as_tensor(self._order.sort_codes(codes), device=device)[None]
-        labelled, c = y >= 0, len(self.classes_)
+        model = from_file or released_model()
+        k, first = model.config.k, model.graphs[0]
+        features = self._context_features(rows, codes, len(self.classes_), k, first)
+        row_weight = None
+        if weights is not None:
+            in_order = weights[self._order.rows][codes[self._order.rows] >= 0]
+            row_weight = torch.as_tensor(in_order).to(features.target)[None]
         with torch.no_grad():
-            if is_graph:
-                views = "given graph"
-                fitted = model.fit_graph(self._graph(rows, device), y, labelled, c)
-            else:
-                backend, views = self._choose(n, d, device, int(labelled.sum()), c)
-                self.backend_ = backend.name
-                rows = rows[np.ix_(self._order.rows, self._order.columns)]
-                x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
-                fitted = model.fit(x, y, labelled, c, MODELS[views], backend)
-        self.model_name_ = f"{self.model}, {views}" if is_file(self.model) else views
-        return fitted
+            model = deepcopy(model).to(features.target)
+            return model.fit_features(features, row_weight=row_weight)
 
-    def _choose(
-        self, n: int, d: int, device: str, labelled: int, classes: int
-    ) -> tuple[Backend, str]:
-        """Return how the graph of a table is held, and the name of its views."""
-        views = views_for(self.model, self.backend, n, d, device)
-        bytes_each = dtype_for(n, device).itemsize
-        size = Size(n, d, MODELS[views], labelled, classes, bytes_each)
-        return choose_backend(self.backend, self.n_neighbors, size, device), views
+    def _probabilities(self, prediction: Prediction) -> Float[ndarray, "rows classes"]:
+        return self._logits(prediction).softmax(dim=-1).numpy()
 
-    def _graph(self, w: Any, device: str) -> Tensor | SparseGraph:
-        if sparse.issparse(w):
-            return SparseGraph(w, torch.empty(0, device=device, dtype=self._dtype))
-        return torch.as_tensor(w, device=device, dtype=self._dtype)[None]
-
-    def _refuse_what_cannot_fit(self, X: Any) -> None:
-        """Raise an error for a table that is too large, before a copy of it is made."""
-        shape: tuple[int, ...] = getattr(X, "shape", ())
-        if self.metric != "columns" or sparse.issparse(X) or len(shape) != 2:
-            return
-        n, d = shape
-        # Its labels are not known yet: they are counted when the model is fitted.
-        self._choose(n, d, device_for(self.device, n), labelled=1, classes=2)
-
-    def _new_rows(self, X: Any) -> Iterator[Float[Tensor, "1 r d"]]:
-        """Yield new rows as the model reads them, some at a time."""
-        device = self._fitted.coefficients.device
-        for part, table in row_chunks(X, show="predicting" if self.verbose else None):
-            try:
-                rows = self._read_rows(table, reset=False)
-            except ValueError as error:
-                if not part.start:
-                    raise
-                raise ValueError(f"from row {part.start:,} on: {error}") from error
-            if self.metric == "columns":
-                rows = rows[:, self._order.columns]
-            yield torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
-
-    def _predict(self, X: Any, *, parts: bool = False) -> Iterator[Prediction]:
-        """Yield predictions of new rows, some at a time."""
-        check_is_fitted(self)
-        for x in self._new_rows(X):
-            with torch.no_grad():
-                prediction = self._fitted.predict_new(x, parts=parts)
-            yield prediction.reorder(self._order.back_classes, self._labelled_places())
-
-    def _predict_context(self, *, parts: bool = False) -> Prediction:
-        """Return the prediction of the rows of ``fit``."""
-        with torch.no_grad():
-            prediction = self._fitted.predict_context(parts=parts)
-        places, back = self._labelled_places(), self._order.back
-        return prediction.reorder(self._order.back_classes, places, back)
-
-    def _labelled_places(self) -> ndarray:
-        """Return where each labelled row stands among those that were fitted."""
-        return np.argsort(np.argsort(self._order.back[self._labelled_rows]))
-
-    def _probabilities(self, prediction: Prediction) -> ndarray:
+    def _logits(self, prediction: Prediction) -> Float[Tensor, "rows classes"]:
         logits = prediction.logits[0].double().cpu()
-        logits = logits + torch.as_tensor(self.class_prior_).log()
-        return logits.softmax(dim=-1).numpy()
-
-    def _embed(self, functions: Tensor) -> ndarray:
-        eigenmap = self._fitted.kernels.parts[0].graph.eigenmap
-        features = eigenmap.diffusion_features(functions, _EMBEDDING_TIME)
-        # The first function is constant. Later ones matter less, by how fast they decay.
-        return features[0, :, 1 : _COMPONENTS + 1].double().cpu().numpy()
-
-
-def _reach(prediction: Prediction) -> Float[ndarray, " rows"]:
-    return prediction.reach[0].double().cpu().numpy()
+        return logits + torch.as_tensor(self.class_prior_).log()

@@ -232,6 +232,13 @@ class DenseGraph(WeightedGraph):
             w[:, part] = self._weights(part)
         return w
 
+    def matrix(self) -> Float[Tensor, "b n n"]:
+        """Return D^-1/2 W D^-1/2 as a matrix, from the weights where they are held."""
+        if self._dense is None:
+            return super().matrix()
+        root = inverse_sqrt(self.regularised_degrees)
+        return (self._dense * root[..., None]).mul_(root[:, None])
+
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
         """Multiply W with columns, in blocks of rows where the weights are not held."""
         if self._dense is not None:

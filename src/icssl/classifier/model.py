@@ -114,15 +114,23 @@ class ContextModel(nn.Module):
         return self.fit(x, y, labelled, n_classes).predict_context().logits
 
     def fit_features(
-        self, features: ContextFeatures, members: Sequence[int] | None = None
+        self,
+        features: ContextFeatures,
+        members: Sequence[int] | None = None,
+        row_weight: Float[Tensor, "b m"] | None = None,
     ) -> FittedContext:
-        """Weigh the kernels of contexts and descend on the labels, by some members."""
+        """Weigh the kernels of contexts and descend on the labels, by some members.
+
+        Labels count by ``row_weight`` in the descent; the gate does not read it.
+        """
         centred, target = features.centred, features.target
         places = [self.kernels.index(kernel) for kernel in features.kernels.kernels]
         chosen = range(len(self.gates)) if members is None else members
         gate = average_gates([self.gates[i] for i in chosen], features.inputs, places)
         kernel = features.gram.mix(gate.mixture) * gate.amplitude
-        coefficients = descend(kernel, target, features.kernels.valid, self.config.steps)
+        coefficients = descend(
+            kernel, target, features.kernels.valid, self.config.steps, row_weight
+        )
         coefficients = coefficients * (gate.amplitude * gate.sharpness)
         # The bias is found without the calibration, as it was when that was fitted.
         logits = centred.mix(features.sample, gate.mixture) @ coefficients

@@ -1,0 +1,283 @@
+"""``ContextEstimator``: what the classifier and the regressor do with a table alike.
+
+It reads the rows, puts them in an order of their own, computes what the head needs, and
+places new rows. What is learned from the targets is left to the two estimators.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from scipy import sparse
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import Tags
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    check_non_negative,
+    validate_data,
+)
+from torch import Tensor
+
+from icssl._util.errors import check_choice
+from icssl.classifier.context_features import (
+    ContextFeatures,
+    features_of_graphs,
+    features_of_tables,
+)
+from icssl.classifier.fitted import Prediction
+from icssl.classifier.graph_sparse import SparseGraph
+from icssl.classifier.graphs import Backend, GraphSpec, blocks
+from icssl.classifier.kernels import ContextKernels
+from icssl.classifier.plan import (
+    MODELS,
+    Size,
+    check_options,
+    choose_backend,
+    comparable_weights,
+    device_for,
+    dtype_for,
+    is_file,
+    plan_graph,
+    views_for,
+)
+from icssl.tables.cells import plain_table
+from icssl.tables.columns import ColumnEncoder, row_chunks
+from icssl.tables.order import Order
+
+METRICS = ("columns", "precomputed")
+_COMPONENTS = 8  # columns of the embedding
+_EMBEDDING_TIME = 2.0  # steps of diffusion after which rows are embedded
+
+
+class _Fitted(Protocol):
+    """What a head leaves behind: it predicts rows of the context and new rows."""
+
+    @property
+    def coefficients(self) -> Tensor: ...
+
+    @property
+    def kernels(self) -> ContextKernels: ...
+
+    def predict_context(self, *, parts: bool = False) -> Prediction: ...
+
+    def predict_new(self, x: Tensor, *, parts: bool = False) -> Prediction: ...
+
+
+class ContextEstimator(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Base class of the estimators that read a table as a context.
+
+    A subclass stores the parameters below in ``__init__``. Its ``fit`` calls
+    ``_read_context``, ``_context_features`` and ``_describe_context``, and sets ``_fitted``
+    and ``_labelled_rows`` before the last of them.
+    """
+
+    model: Any
+    metric: Any
+    backend: Any
+    n_neighbors: Any
+    device: Any
+    verbose: Any
+    _fitted: _Fitted
+    _labelled_rows: ndarray
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        columns = self.metric == "columns"
+        tags.input_tags.allow_nan = columns
+        tags.input_tags.string = columns
+        tags.input_tags.categorical = columns
+        return tags
+
+    def predict_reach(self, X: Any) -> Float[ndarray, " rows"]:
+        """Return how much labelled evidence reaches new rows, as in ``reach_``."""
+        return np.concatenate([reach_of(piece) for piece in self._predict(X)])
+
+    def transform(self, X: Any) -> Float[ndarray, "rows components"]:
+        """Return new rows in the embedding, each placed by itself."""
+        check_is_fitted(self)
+        kernels = self._fitted.kernels
+        with torch.no_grad():
+            pieces = [
+                self._embed(kernels.place(x[:, part])[0].functions)
+                for x in self._new_rows(X)
+                for part in blocks(x.shape[1], kernels.rows_at_once)
+            ]
+        return np.concatenate(pieces)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_fitted")
+
+    def _read_context(
+        self, X: Any, y: Any
+    ) -> Float[ndarray, "rows columns"] | sparse.csr_matrix:
+        """Check the parameters, and return the rows that ``fit`` was given."""
+        check_choice("metric", self.metric, METRICS)
+        check_options(self.model, self.backend, self.n_neighbors)
+        self._refuse_what_cannot_fit(X)
+        rows = self._read_rows(X, reset=True)
+        if hasattr(y, "__len__") and getattr(y, "shape", True):
+            check_consistent_length(rows, y)  # before its values, which may be cut off
+        return rows
+
+    def _check_rows(self, rows: Any, codes: ndarray) -> None:
+        """Raise ``ValueError`` unless there is a target, or none, for each of some rows."""
+        check_consistent_length(rows, codes)
+        if rows.shape[0] < 2:
+            raise ValueError(
+                f"At least 2 rows are needed, got n_samples = {rows.shape[0]}."
+            )
+
+    def _context_features(
+        self, rows: Any, codes: ndarray, n_classes: int, k: int, first: GraphSpec
+    ) -> ContextFeatures:
+        """Compute everything that comes before the head.
+
+        Parameters
+        ----------
+        rows : ndarray or csr_matrix
+            The rows that were read.
+        codes : ndarray of shape (n,)
+            Classes of the rows; -1 for none.
+        n_classes : int
+            Number of classes.
+        k : int
+            Eigenfunctions of every graph.
+        first : GraphSpec
+            The graph whose place a given graph takes.
+        """
+        n, d = rows.shape
+        device = device_for(self.device, n)
+        self._dtype = dtype_for(n, device)
+        is_graph = self.metric == "precomputed"
+        # Rows, columns and classes are fitted in an order of their own, and predictions are
+        # put back: then no rounding depends on the order in which a table comes.
+        self._order = (Order.as_given if is_graph else Order.of_cells)(rows, codes)
+        y = torch.as_tensor(self._order.sort_codes(codes), device=device)[None]
+        labelled = y >= 0
+        if is_graph:
+            views, graph = "given graph", self._graph(rows, device)
+            features = features_of_graphs(graph, y, labelled, n_classes, k, first)
+        else:
+            backend, views = self._choose(n, d, device, int(labelled.sum()), n_classes)
+            self.backend_ = backend.name
+            rows = rows[np.ix_(self._order.rows, self._order.columns)]
+            x = torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
+            graphs = MODELS[views]
+            features = features_of_tables(x, y, labelled, n_classes, graphs, k, backend)
+        self.model_name_ = f"{self.model}, {views}" if is_file(self.model) else views
+        return features
+
+    def _describe_context(self, prediction: Prediction) -> None:
+        """Set the attributes that say where the rows of ``fit`` lie."""
+        self.reach_ = reach_of(prediction)
+        functions = self._fitted.kernels.context_rows()[0].functions
+        self.embedding_ = self._embed(functions[:, self._order.back])
+        self._n_features_out = self.embedding_.shape[1]
+
+    def _read_rows(
+        self, X: Any, *, reset: bool
+    ) -> Float[ndarray, "rows columns"] | sparse.csr_matrix:
+        if self.metric == "precomputed":
+            return self._read_weights(plain_table(X), reset)
+        if not reset:
+            return self._encoder.transform(X)
+        self._encoder: ColumnEncoder = ColumnEncoder().fit(X)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self._encoder, name):
+                setattr(self, name, getattr(self._encoder, name))
+            elif hasattr(self, name):
+                delattr(self, name)  # of an earlier fit
+        return self._encoder.transform(X)
+
+    def _read_weights(self, X: Any, reset: bool) -> Any:
+        """Return weights as an array, or as a sparse matrix where the backend is sparse."""
+        w = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=reset)
+        check_non_negative(w, f"{type(self).__name__} with metric='precomputed'")
+        if not reset:
+            w = w.toarray() if sparse.issparse(w) else w
+            return comparable_weights(w, self._weight_exponent)
+        graph = plan_graph(w, self.backend, self.device)
+        self._weight_exponent: int = graph.exponent
+        self.backend_ = graph.backend
+        return graph.weights
+
+    def _choose(
+        self, n: int, d: int, device: str, labelled: int, classes: int
+    ) -> tuple[Backend, str]:
+        """Return how the graph of a table is held, and the name of its views."""
+        views = views_for(self.model, self.backend, n, d, device)
+        bytes_each = dtype_for(n, device).itemsize
+        size = Size(n, d, MODELS[views], labelled, classes, bytes_each)
+        return choose_backend(self.backend, self.n_neighbors, size, device), views
+
+    def _graph(self, w: Any, device: str) -> Tensor | SparseGraph:
+        if sparse.issparse(w):
+            return SparseGraph(w, torch.empty(0, device=device, dtype=self._dtype))
+        return torch.as_tensor(w, device=device, dtype=self._dtype)[None]
+
+    def _refuse_what_cannot_fit(self, X: Any) -> None:
+        """Raise an error for a table that is too large, before a copy of it is made."""
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        if self.metric != "columns" or sparse.issparse(X) or len(shape) != 2:
+            return
+        n, d = shape
+        # Its labels are not known yet: they are counted when the model is fitted.
+        self._choose(n, d, device_for(self.device, n), labelled=1, classes=2)
+
+    def _new_rows(self, X: Any) -> Iterator[Float[Tensor, "1 r d"]]:
+        """Yield new rows as the model reads them, some at a time."""
+        device = self._fitted.coefficients.device
+        for part, table in row_chunks(X, show="predicting" if self.verbose else None):
+            try:
+                rows = self._read_rows(table, reset=False)
+            except ValueError as error:
+                if not part.start:
+                    raise
+                raise ValueError(f"from row {part.start:,} on: {error}") from error
+            if self.metric == "columns":
+                rows = rows[:, self._order.columns]
+            yield torch.as_tensor(rows, device=device, dtype=self._dtype)[None]
+
+    def _predict(self, X: Any, *, parts: bool = False) -> Iterator[Prediction]:
+        """Yield predictions of new rows, some at a time."""
+        check_is_fitted(self)
+        for x in self._new_rows(X):
+            with torch.no_grad():
+                prediction = self._fitted.predict_new(x, parts=parts)
+            yield prediction.reorder(self._order.back_classes, self._labelled_places())
+
+    def _predict_context(self, *, parts: bool = False) -> Prediction:
+        """Return the prediction of the rows of ``fit``."""
+        with torch.no_grad():
+            prediction = self._fitted.predict_context(parts=parts)
+        places, back = self._labelled_places(), self._order.back
+        return prediction.reorder(self._order.back_classes, places, back)
+
+    def _labelled_places(self) -> ndarray:
+        """Return where each labelled row stands among those that were fitted."""
+        return np.argsort(np.argsort(self._order.back[self._labelled_rows]))
+
+    def _embed(self, functions: Tensor) -> ndarray:
+        eigenmap = self._fitted.kernels.parts[0].graph.eigenmap
+        features = eigenmap.diffusion_features(functions, _EMBEDDING_TIME)
+        # The first function is constant. Later ones matter less, by how fast they decay.
+        return features[0, :, 1 : _COMPONENTS + 1].double().cpu().numpy()
+
+
+def reach_of(prediction: Prediction) -> Float[ndarray, " rows"]:
+    """Return how much labelled evidence reached each row of a prediction."""
+    return prediction.reach[0].double().cpu().numpy()

@@ -1,0 +1,181 @@
+"""Solvers for the leading eigenvectors of a graph's symmetric, normalised weights.
+
+One small matrix is solved by LAPACK, a batch of small ones on a GPU by
+:func:`batched_eigenvectors`, and a graph whose matrix is never formed by
+:func:`filtered_eigenvectors`. The last two filter a subspace by Chebyshev polynomials.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from scipy.linalg import LinAlgError, eigh
+from torch import Tensor
+
+from icssl.classifier.graphs import WeightedGraph
+
+LEAST_DAMPED = 0.4
+"""Eigenvalues below it are filtered out where the matrix is never formed."""
+
+_DEGREE = 7  # of the filter's polynomial: one pass over the graph per degree
+_WHOLE_ROWS = 2  # matrices of so many times the wanted columns are decomposed as a whole
+_BATCHED_ROUNDS = 8  # most rounds of the filter for a batch; five or six are usual
+_BATCHED_TOLERANCE = 1e-4  # change of the eigenvalues after which a batch is done
+_MOST_DEGREE = 24  # where eigenvalues are all near one, and columns hardly grow
+_MOST_AMPLIFIED = 1e4  # growth of a column in one round, from which float32 recovers
+_TINY = 1e-12
+
+
+def leading_eigenvectors(
+    matrix: Float[Tensor, "b n n"], count: int
+) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
+    """Return the largest eigenvalues, falling, and their eigenvectors, by LAPACK.
+
+    It runs in float64 on the CPU wherever the matrix is, so that devices agree.
+    """
+    symmetric = ((matrix + matrix.mT) / 2).double().cpu().numpy()
+    solutions = [_solve(context, count) for context in symmetric]
+    values, vectors = (
+        torch.from_numpy(np.stack(part)) for part in zip(*solutions, strict=True)
+    )
+    return values.to(matrix), vectors.to(matrix)
+
+
+def _solve(matrix: Float[ndarray, "n n"], count: int) -> tuple[ndarray, ndarray]:
+    n = len(matrix)
+    wanted = [max(0, n - count), n - 1]
+    try:  # three times as fast as all of them
+        values, vectors = eigh(matrix, subset_by_index=wanted, check_finite=False)
+        complete = len(values) == min(count, n)
+    except LinAlgError:
+        complete = False
+    # It gives up, or loses some, on graphs whose eigenvalues repeat many times.
+    if not complete:
+        values, vectors = eigh(matrix, driver="evd", check_finite=False)
+    return values[: -count - 1 : -1].copy(), vectors[:, : -count - 1 : -1].copy()
+
+
+def batched_eigenvectors(
+    matrix: Float[Tensor, "b n n"], start: Float[Tensor, "b n s"], count: int
+) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
+    """Return the largest eigenvalues and eigenvectors of many symmetric matrices at once.
+
+    Every step is a batched product, so that a GPU solves hundreds of matrices together.
+    Eigenvalues that are not positive are not told apart: no one counts them.
+
+    Parameters
+    ----------
+    matrix : Tensor
+        The matrices, whose eigenvalues are from -1 to 1.
+    start : Tensor
+        Columns that the iteration starts from, some more than are wanted.
+    count : int
+        How many eigenvectors to return.
+    """
+    if matrix.shape[1] <= _WHOLE_ROWS * start.shape[-1]:
+        values, vectors = torch.linalg.eigh(matrix)
+        return values.flip(-1)[:, :count], vectors.flip(-1)[..., :count]
+
+    def multiply(x: Tensor) -> Tensor:
+        return matrix @ x
+
+    x = _orthonormalise(_orthonormalise(start))
+    product = multiply(x)
+    values = torch.linalg.eigvalsh(_gram(x, product))
+    for _ in range(_BATCHED_ROUNDS):
+        # The least Ritz value is never above the eigenvalue it stands for.
+        damped = values[:, :1, None].clamp(0, 1 - _BATCHED_TOLERANCE).to(x.dtype)
+        x = _chebyshev(multiply, x, product, damped, _safe_degree(damped))
+        x = _orthonormalise(x)
+        product, before = multiply(x), values
+        values = torch.linalg.eigvalsh(_gram(x, product))
+        if (values - before)[:, -count:].abs().max() < _BATCHED_TOLERANCE:
+            break
+    values, rotation = torch.linalg.eigh(_gram(x, product))
+    values, rotation = (part.flip(-1)[..., :count] for part in (values, rotation))
+    return values.to(x.dtype), x @ rotation.to(x.dtype)
+
+
+def _gram(a: Float[Tensor, "b n s"], c: Float[Tensor, "b n s"]) -> Float[Tensor, "b s s"]:
+    """Return the products of all columns, symmetric and summed in float64."""
+    products = a.mT.double() @ c.double()
+    return (products + products.mT) / 2
+
+
+def _orthonormalise(x: Float[Tensor, "b n s"]) -> Float[Tensor, "b n s"]:
+    """Return an orthonormal basis of columns, by Cholesky: GPUs have no batched QR.
+
+    The Gram matrix squares the condition of the columns; in float64 that does no harm.
+    """
+    gram = _gram(x, x)
+    length = gram.diagonal(dim1=-2, dim2=-1).clamp(min=_TINY**2).rsqrt()
+    gram = gram * length[:, None] * length[..., None]
+    # Columns that depend on each other get a direction of rounding, not a failure.
+    gram.diagonal(dim1=-2, dim2=-1).add_(_TINY)
+    root = torch.linalg.cholesky_ex(gram).L
+    unit = torch.eye(x.shape[-1], dtype=gram.dtype, device=x.device).expand_as(gram)
+    inverse = torch.linalg.solve_triangular(root, unit, upper=False)
+    return (x.double() @ (length[..., None] * inverse.mT)).to(x.dtype)
+
+
+def _safe_degree(damped: Float[Tensor, "b 1 1"]) -> int:
+    """Return a degree of the filter with which columns stay independent in float32.
+
+    A Chebyshev polynomial of degree m multiplies an eigenvalue of one by about
+    exp(m * growth) / 2.
+    """
+    growth = float(((3 - damped) / (1 + damped)).acosh().min())
+    degree = math.log(2 * _MOST_AMPLIFIED) / max(growth, _TINY)
+    return int(min(max(degree, 2), _MOST_DEGREE))
+
+
+def filtered_eigenvectors(
+    graph: WeightedGraph,
+    constant: Float[Tensor, "b n 1"],
+    start: Float[Tensor, "b n s"],
+    count: int,
+) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
+    """Return leading eigenvalues and eigenvectors by subspace iteration.
+
+    Every pass over the graph is linear attention. A Chebyshev filter damps small
+    eigenvalues. In a graph of many rows all wanted eigenvalues are near one: the least that
+    a round finds is therefore where the next round begins to damp.
+    """
+
+    def multiply(x: Tensor) -> Tensor:
+        return graph @ x - constant * (constant.mT @ x)
+
+    x, product = start, multiply(start)
+    damped = start.new_full((len(start), 1, 1), LEAST_DAMPED)
+    for _ in range(graph.rounds):
+        x = torch.linalg.qr(_chebyshev(multiply, x, product, damped, _DEGREE)).Q
+        product = multiply(x)
+        # Rayleigh-Ritz: the eigenvectors within the subspace that was found.
+        small = x.mT @ product
+        values, rotation = torch.linalg.eigh((small + small.mT) / 2)
+        damped = values[:, :1, None].clamp(min=LEAST_DAMPED, max=1)
+    values, rotation = (part.flip(-1)[..., :count] for part in (values, rotation))
+    return values, x @ rotation
+
+
+def _chebyshev(
+    multiply: Callable[[Tensor], Tensor],
+    x: Tensor,
+    product: Tensor,
+    damped: Tensor,
+    degree: int,
+) -> Tensor:
+    """Apply a polynomial that is small from -1 to ``damped`` and grows fast above.
+
+    ``product`` is the graph times x, which the caller has already.
+    """
+    # Chebyshev polynomials stay within one on [-1, 1]: what to damp is mapped there.
+    middle, half = (damped - 1) / 2, (damped + 1) / 2
+    before, now = x, (product - middle * x) / half
+    for _ in range(degree - 1):
+        mapped = (multiply(now) - middle * now) / half
+        before, now = now, 2 * mapped - before
+    return now

@@ -1,0 +1,75 @@
+"""Each solver finds what LAPACK finds, wherever that counts in a kernel."""
+
+import pytest
+import torch
+
+from icssl.classifier.eigenmap import _shares, waves
+from icssl.classifier.eigensolvers import batched_eigenvectors
+from icssl.classifier.graphs import DenseGraph, neighbour_distances
+
+K = 48
+
+
+def normalised_graphs(generator, b, n, d, parts=4):
+    """Rows in a few blobs, and D^-1/2 W D^-1/2 without its constant eigenvector."""
+    centres = 2 * torch.randn(b, parts, d, generator=generator, dtype=torch.float64)
+    part = torch.randint(parts, (b, n, 1), generator=generator).expand(-1, -1, d)
+    x = torch.randn(b, n, d, generator=generator, dtype=torch.float64)
+    x = x + centres.gather(1, part)
+    x = x / x.square().sum(-1).mean(-1).sqrt()[:, None, None]
+    w = DenseGraph(x, neighbour_distances(x, x, skip_self=True)).dense()
+    degrees = w.sum(-1)
+    constant = (degrees / degrees.sum(-1, keepdim=True)).sqrt()
+    root = degrees.rsqrt()
+    matrix = root[..., None] * w * root[:, None]
+    return x, matrix - constant[..., None] * constant[:, None]
+
+
+def lapack(matrix, count):
+    values, vectors = torch.linalg.eigh(matrix)
+    return values.flip(-1)[:, :count], vectors.flip(-1)[..., :count]
+
+
+def diffusion(values, vectors):
+    """What a kernel reads: two steps of the walk, in which the last functions fade out."""
+    values, vectors = values.double().clamp(0, 1), vectors.double()
+    last = values.shape[-1] - 1
+    features = (
+        vectors[..., :last] * (_shares(values) * values[:, :last] ** 2).sqrt()[:, None]
+    )
+    return features @ features.mT
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 3), (130, 2), (200, 5), (300, 20), (600, 4)])
+def test_a_batch_is_solved_as_by_lapack(generator, n, d):
+    x, matrix = normalised_graphs(generator, 3, n, d)
+    count = min(K, n)
+    start = waves(x, count).float()
+    values, vectors = batched_eigenvectors(matrix.float(), start, count)
+    expected_values, expected = lapack(matrix, count)
+    positive = expected_values > 0.01
+    assert (values - expected_values)[positive].abs().max() < 1e-4
+    found, expected = diffusion(values, vectors), diffusion(expected_values, expected)
+    assert (found - expected).norm() < 1e-3 * expected.norm()
+    orthonormal = vectors.mT @ vectors
+    unit = torch.eye(count).expand_as(orthonormal)
+    torch.testing.assert_close(orthonormal, unit, rtol=0, atol=1e-4)
+
+
+def test_a_batch_with_many_parts_is_solved(generator):
+    """Seventy pairs of rows that know no other rows: one eigenvalue, seventy times."""
+    pairs = torch.block_diag(*70 * [torch.tensor([[0.0, 1.0], [1.0, 0.0]])])
+    start = torch.randn(2, 140, 20, generator=generator)
+    matrix = pairs.expand(2, -1, -1)
+    values, vectors = batched_eigenvectors(matrix, start, 12)
+    torch.testing.assert_close(values, torch.ones(2, 12), rtol=0, atol=1e-5)
+    torch.testing.assert_close(matrix @ vectors, vectors, rtol=0, atol=1e-3)
+
+
+def test_columns_that_depend_on_each_other_do_not_stop_a_batch(generator):
+    x, matrix = normalised_graphs(generator, 2, 150, 3)
+    start = waves(x, 8).float()
+    start[..., 5:9] = start[..., :1]
+    start[..., 9] = 0
+    values, _ = batched_eigenvectors(matrix.float(), start, 8)
+    torch.testing.assert_close(values.double(), lapack(matrix, 8)[0], rtol=0, atol=1e-4)
