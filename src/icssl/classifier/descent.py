@@ -13,12 +13,14 @@ def descend(
     target: Float[Tensor, "b m c"],
     valid: Bool[Tensor, "b m"],
     steps: int,
+    row_weight: Float[Tensor, "b m"] | None = None,
 ) -> Float[Tensor, "b m c"]:
     """Return coefficients of labelled rows after steps of descent on their cross-entropy.
 
     The descent has Nesterov's momentum and a penalty, so that its minimum is that of
     logistic regression in the kernel. Classes have equal weight, however many labels each
-    has: class frequencies enter later, through the class prior.
+    has: class frequencies enter later, through the class prior. A row of weight two counts
+    as two equal rows.
 
     Parameters
     ----------
@@ -30,10 +32,15 @@ def descend(
         Which labelled rows exist.
     steps : int
         How many steps to make.
+    row_weight : Tensor, optional
+        How much the label of each row counts; by default each counts one.
     """
-    labels_in_class = (target * target.sum(1, keepdim=True)).sum(-1).clamp(min=1)
-    labels_per_class = target.sum((1, 2))[:, None] / target.shape[-1]
-    weight = (valid / labels_in_class * labels_per_class)[..., None]
+    counts = valid.to(target.dtype) if row_weight is None else valid * row_weight
+    counted = target * counts[..., None]
+    labels_in_class = (target * counted.sum(1, keepdim=True)).sum(-1)
+    labels_in_class = torch.where(valid, labels_in_class, 1)
+    labels_per_class = counted.sum((1, 2))[:, None] / target.shape[-1]
+    weight = (counts / labels_in_class * labels_per_class)[..., None]
     # In the space of functions the gradient at coefficients a is w (softmax(K a) - y) + a,
     # without the factor K. The softmax has slope 1/2 at most, and the penalty, which is the
     # a, has slope one: steps of one over the largest row sum of |K| w, halved, plus one,
@@ -46,6 +53,25 @@ def descend(
         moved = ahead + (weight * (target - probability) - ahead) / bound
         coefficients, ahead = moved, moved + momentum * (moved - coefficients)
     return coefficients
+
+
+def descend_in_heads(
+    kernels: Float[Tensor, "b h m m"],
+    target: Float[Tensor, "b m c"],
+    valid: Bool[Tensor, "b m"],
+    steps: int,
+    row_weight: Float[Tensor, "b m"] | None = None,
+) -> Float[Tensor, "b h m c"]:
+    """Return coefficients of labelled rows in several mixed kernels, all at once.
+
+    The parameters are those of :func:`descend`.
+    """
+    heads = kernels.shape[1]
+    target, valid = (part.repeat_interleave(heads, dim=0) for part in (target, valid))
+    if row_weight is not None:
+        row_weight = row_weight.repeat_interleave(heads, dim=0)
+    found = descend(kernels.flatten(0, 1), target, valid, steps, row_weight)
+    return found.unflatten(0, (-1, heads))
 
 
 def estimate_shares(

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
+from icssl.classifier.class_shares import prior_for
 from icssl.classifier.context_estimator import ContextEstimator, reach_of
 from icssl.classifier.explanation import Explanation, rows_worth_labelling
 from icssl.classifier.fitted import (
@@ -21,8 +23,12 @@ from icssl.classifier.fitted import (
 )
 from icssl.classifier.gate import HEADS
 from icssl.classifier.graphs import SPARSE_NEIGHBOURS
-from icssl.classifier.plan import check_explanation, is_file, prior_for
+from icssl.classifier.label_score import LabelScore, judge_labels
+from icssl.classifier.label_weights import check_every_class_counts, read_label_weights
+from icssl.classifier.labelled_rows import labelled_part
+from icssl.classifier.plan import check_explanation, is_file
 from icssl.classifier.weights import load_context_model, released_model
+from icssl.tables.cells import plain_table
 from icssl.tables.targets import read_targets, warn_of_conflicts
 
 
@@ -42,9 +48,15 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         for tables that are not too large: docs/scale.md has the rule, which depends on
         rows, columns, backend and device. It can also be a file of weights that
         ``icssl pretrain`` made, with views as for "auto".
-    class_prior : array of shape (n_classes,), "uniform" or None
-        How frequent the classes are, in the order of ``classes_``. By default as they are
-        among the labels, plus one each.
+    class_prior : {"estimate", "labels", "uniform"}, array, dict or Series
+        How frequent the classes are: by default estimated from all rows and from the counts
+        of the labels; as among the labels, plus one each; equally; or by shares that sum to
+        one, as an array in the order of ``classes_``, or by class.
+    column_scale : {"auto", "each", "common"}
+        How columns of numbers are made comparable: each divided by its own deviation; or
+        those of one unit by a common number, so that their spreads stay as they are, which
+        suits pixels, coordinates, embeddings, spectra and counts. By default both are read,
+        and the model weighs them.
     metric : {"columns", "precomputed"}
         Whether ``X`` is a table, or an affinity or neighbour graph: weights between rows,
         dense or sparse, and for ``predict`` those of new rows to the rows of ``fit``.
@@ -76,8 +88,15 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         row. A row far from all others has reach 0 and the class prior. A row at the far end
         of a long cluster can have a low reach, and its cluster still tells its class. A row
         between two classes has a high reach.
+    label_score_ : LabelScore
+        The accuracy on labelled rows, each predicted with its label hidden, with a 95%
+        interval. It is computed when it is first asked for, by up to ten refits of the
+        table that ``fit`` was given.
     class_prior_ : ndarray of shape (n_classes,)
         The shares of the classes that predictions assume.
+    geometry_ : dict of str to float
+        The weights of the ways in which the table was read: "each" column in its own scale,
+        columns of one unit in a "common" one, and a "linear" reading of either.
     model_name_, backend_ : str
         The views and the backend that were used.
     n_features_in_, feature_names_in_
@@ -115,7 +134,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> "ICSSLClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ICSSLClassifier":
         """Fit a table and the labels of some rows.
 
         Parameters
@@ -126,21 +145,24 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         y : array of shape (n_rows,)
             Whole numbers, texts or booleans; -1, None, NaN, ``pd.NA`` or masked for no
             label. Whole numbers have at most 64 bits.
+        sample_weight : array of shape (n_rows,), optional
+            How much the label of each row counts in the descent and in
+            ``class_prior="labels"``; only ratios matter. A row of weight zero counts as one
+            without a label. Weights of rows without a label are not used, and the gate
+            does not see weights when it weighs kernels.
         """
         rows = self._read_context(X, y)
-        self.classes_, codes = read_targets(y)
-        self._check_rows(rows, codes)
+        codes, weights = self._read_labels(rows, y, sample_weight)
         if self.metric == "columns":
             warn_of_conflicts(rows, codes)
-        self._fitted = self._fit_context(rows, codes)
-        estimate = self._fitted.shares[0].double().cpu().numpy()[self._order.back_classes]
-        self.class_prior_ = (
-            estimate
-            if isinstance(self.class_prior, str) and self.class_prior == "estimate"
-            else prior_for(self.class_prior, codes, len(self.classes_))
-        )
-        weights = self._fitted.weights[0].double().cpu().tolist()
-        self.geometry_ = dict(zip(HEADS, weights, strict=True))
+        self._fitted = self._fit_context(rows, codes, weights)
+        if isinstance(self.class_prior, str) and self.class_prior == "estimate":
+            shares = self._fitted.shares[0].double().cpu().numpy()
+            self.class_prior_ = shares[self._order.back_classes]
+        head_weights = self._fitted.weights[0].double().cpu().tolist()
+        self.geometry_ = dict(zip(HEADS, head_weights, strict=True))
+        self._given = (plain_table(X), codes, weights)  # for refits with hidden labels
+        self._label_score: LabelScore | None = None
         is_labelled = codes >= 0
         self._labelled_rows = np.flatnonzero(is_labelled)
         prediction = self._predict_context()
@@ -151,10 +173,57 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         self._describe_context(prediction)
         return self
 
+    @property
+    def label_score_(self) -> LabelScore:
+        """The accuracy on labelled rows, each predicted with its label hidden."""
+        check_is_fitted(self)
+        if self._label_score is None:
+            table, codes, weights = self._given
+            refit = clone(self)
+            if not (self.class_prior is None or isinstance(self.class_prior, str)):
+                refit.set_params(class_prior=self.class_prior_)  # its names are codes now
+            self._label_score = judge_labels(refit, table, codes, weights, self._order)
+        return self._label_score
+
+    def __dir__(self) -> list[str]:
+        # Tools that list attributes also read them, as scikit-learn does for notebooks.
+        # That must not start the refits: the score is listed once it has been computed.
+        names = set(object.__dir__(self))
+        if getattr(self, "_label_score", None) is None:
+            names.discard("label_score_")
+        return sorted(name for name in names if hasattr(self, name))
+
+    def fit_predict(self, X: Any, y: Any, sample_weight: Any = None) -> ndarray:
+        """Fit a table, and return the label of every row: ``transduction_``."""
+        return self.fit(X, y, sample_weight).transduction_
+
     def predict(self, X: Any) -> ndarray:
         """Return the likeliest class of new rows, each predicted by itself."""
-        pieces = [self._probabilities(piece).argmax(axis=1) for piece in self._predict(X)]
+        pieces = [self._logits(piece).argmax(dim=1).numpy() for piece in self._predict(X)]
         return self.classes_[np.concatenate(pieces)]
+
+    def decision_function(self, X: Any) -> ndarray:
+        """Return logits of new rows, with the class prior.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes), or (n_rows,) for two classes
+            The softmax of the logits is ``predict_proba``. With two classes it is the logit
+            of the second less that of the first, positive where the second is predicted.
+        """
+        logits = np.concatenate([self._logits(piece).numpy() for piece in self._predict(X)])
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on the rows of ``X`` that have a label.
+
+        Rows without one (-1, None or NaN) are left out, and a warning says how many. Use
+        ``LabelledFold`` in cross-validation, whose test rows all have a label.
+        """
+        check_is_fitted(self)
+        labels, rows, weights = labelled_part(X, y, sample_weight)
+        right = self.predict(rows).astype(object) == labels.astype(object)
+        return float(np.average(right, weights=weights))
 
     def predict_proba(self, X: Any) -> Float[ndarray, "rows classes"]:
         """Return probabilities of the classes for new rows, each predicted by itself."""
@@ -207,15 +276,41 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         p, reach = self.label_distributions_[unlabelled], self.reach_[unlabelled]
         return unlabelled[rows_worth_labelling(p, reach, self.embedding_[unlabelled], k)]
 
-    def _fit_context(self, rows: Any, codes: ndarray) -> FittedContext:
+    def _read_labels(
+        self, rows: Any, y: Any, sample_weight: Any
+    ) -> tuple[ndarray, ndarray | None]:
+        """Set classes and prior; return codes of rows, -1 for none, and their weights."""
+        self.classes_, codes = read_targets(y)
+        self._check_rows(rows, codes)
+        weights = read_label_weights(sample_weight, codes >= 0)
+        if weights is None:
+            counts = np.bincount(codes[codes >= 0]).astype(float)
+        else:
+            codes = np.where(weights > 0, codes, -1)
+            labelled, count = codes >= 0, len(self.classes_)
+            counts = np.bincount(codes[labelled], weights[labelled], minlength=count)
+            check_every_class_counts(counts, self.classes_)
+        self.class_prior_ = prior_for(self.class_prior, counts, self.classes_)
+        return codes, weights
+
+    def _fit_context(
+        self, rows: Any, codes: ndarray, weights: ndarray | None
+    ) -> FittedContext:
         from_file = load_context_model(Path(self.model)) if is_file(self.model) else None
         model = from_file or released_model()
         k, first = model.config.k, model.graphs[0]
         features = self._context_features(rows, codes, len(self.classes_), k, first)
+        row_weight = None
+        if weights is not None:
+            in_order = weights[self._order.rows][codes[self._order.rows] >= 0]
+            row_weight = torch.as_tensor(in_order).to(features.target)[None]
         with torch.no_grad():
-            return deepcopy(model).to(features.target).fit_features(features)
+            model = deepcopy(model).to(features.target)
+            return model.fit_features(features, row_weight=row_weight)
 
-    def _probabilities(self, prediction: Prediction) -> ndarray:
+    def _probabilities(self, prediction: Prediction) -> Float[ndarray, "rows classes"]:
+        return self._logits(prediction).softmax(dim=-1).numpy()
+
+    def _logits(self, prediction: Prediction) -> Float[Tensor, "rows classes"]:
         logits = prediction.logits[0].double().cpu()
-        logits = logits + torch.as_tensor(self.class_prior_).log()
-        return logits.softmax(dim=-1).numpy()
+        return logits + torch.as_tensor(self.class_prior_).log()

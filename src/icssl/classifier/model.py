@@ -22,7 +22,7 @@ from icssl.classifier.context_features import (
     features_of_graphs,
     features_of_tables,
 )
-from icssl.classifier.descent import descend, estimate_shares
+from icssl.classifier.descent import descend_in_heads, estimate_shares
 from icssl.classifier.eigenmap import EIGENFUNCTIONS
 from icssl.classifier.fitted import FittedContext
 from icssl.classifier.gate import Gate, average_gates, head_members
@@ -116,11 +116,16 @@ class ContextModel(nn.Module):
         return fitted.log_probabilities(fitted.predict_context())
 
     def fit_features(
-        self, features: ContextFeatures, members: Sequence[int] | None = None
+        self,
+        features: ContextFeatures,
+        members: Sequence[int] | None = None,
+        row_weight: Float[Tensor, "b m"] | None = None,
     ) -> FittedContext:
-        """Weigh heads and kernels of contexts, and descend on the labels in every head."""
-        target, valid = features.target, features.kernels.valid
-        kernels = features.kernels.kernels
+        """Weigh heads and kernels of contexts, and descend on the labels in every head.
+
+        Labels count by ``row_weight`` in the descent; the gate does not read it.
+        """
+        target, kernels = features.target, features.kernels.kernels
         places = [self.kernels.index(kernel) for kernel in kernels]
         chosen = range(len(self.gates)) if members is None else members
         of_heads = head_members(kernels).to(target.device)
@@ -128,12 +133,8 @@ class ContextModel(nn.Module):
         gate = average_gates(gates, features.inputs, places, of_heads)
         amplitude = gate.amplitude[..., None, None]
         mixed = features.gram.mix(gate.mixture) * amplitude
-        coefficients = torch.stack(
-            [
-                descend(kernel, target, valid, self.config.steps)
-                for kernel in mixed.unbind(1)
-            ],
-            dim=1,
+        coefficients = descend_in_heads(
+            mixed, target, features.kernels.valid, self.config.steps, row_weight
         )
         # The head's weight and amplitude are part of what its labelled rows contribute.
         coefficients = coefficients * (amplitude * gate.weights[..., None, None])
@@ -149,7 +150,7 @@ class ContextModel(nn.Module):
         shares = estimate_shares(
             fitted.predict_kernels(features.sample).logits,
             features.unlabelled,
-            target.sum(1),
+            (target if row_weight is None else target * row_weight[..., None]).sum(1),
             gate.strength,
             gate.trust,
         )

@@ -1,4 +1,4 @@
-"""What the classifier settles before it computes: device, dtype, views, backend, prior.
+"""What the classifier settles before it computes: device, dtype, views, backend.
 
 Memory is estimated before anything is allocated; ``benchmarks/scale_classifier.py`` shows
 the estimates beside what was used.
@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from numpy import ndarray
 from scipy import sparse
 
 from icssl._util.errors import check_at_least, check_choice, check_device
@@ -353,34 +351,3 @@ def comparable_weights(w: Any, exponent: int) -> Any:
     with np.errstate(over="ignore"):  # what is infinite is cut off in the next line
         np.minimum(np.ldexp(cells, -exponent), _MOST_WEIGHT, out=cells)
     return scaled
-
-
-def prior_for(
-    asked: Any, codes: Int[ndarray, " n"], count: int
-) -> Float[ndarray, " classes"]:
-    """Return how frequent each class is: as asked for, else as among the labels."""
-    if asked is None:
-        share = np.bincount(codes[codes >= 0], minlength=count) + 1.0
-    elif isinstance(asked, str):
-        check_choice(
-            "class_prior", asked, ["uniform"], "an array with one number per class"
-        )
-        share = np.ones(count)
-    else:
-        share = _as_numbers(asked)
-    if share.shape != (count,) or not (np.isfinite(share) & (share > 0)).all():
-        raise ValueError(
-            f"class_prior must have a positive number for each of the {count} classes, got "
-            f"{asked!r}."
-        )
-    share = share / share.max()  # or a sum of the largest floats would be infinite
-    share = np.maximum(share, np.finfo(float).tiny)  # a ratio that underflows is not zero
-    return share / share.sum()
-
-
-def _as_numbers(asked: Any) -> ndarray:
-    """Return an array of numbers, or an empty one where something else was given."""
-    try:
-        return np.asarray(asked, dtype=float)
-    except (TypeError, ValueError):
-        return np.empty(0)

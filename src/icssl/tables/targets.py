@@ -37,14 +37,24 @@ def read_targets(y: Any) -> tuple[ndarray, Int[ndarray, " n"]]:
     >>> read_targets([0.0, float("nan"), 1.0, -1.0])
     (array([0, 1]), array([ 0, -1,  1, -1]))
     """
-    cells = _cells(y)
-    minus_one = _minus_one(cells)
-    labelled = ~(minus_one | _missing(cells))
+    cells, labelled = find_labels(y)
     classes, places = np.unique(_labels(cells[labelled]), return_inverse=True)
-    _check_classes(classes, minus_one)
+    _check_classes(classes, _minus_one(cells))
     codes = np.full(len(cells), -1, dtype=np.int64)
     codes[labelled] = places
     return classes, codes
+
+
+def find_labels(y: Any) -> tuple[ndarray, Bool[ndarray, " n"]]:
+    """Return the cells of ``y``, and which of them are labels, as for ``read_targets``.
+
+    Examples
+    --------
+    >>> find_labels(["cat", None, "dog"])[1]
+    array([ True, False,  True])
+    """
+    cells = _cells(y)
+    return cells, ~(_minus_one(cells) | _missing(cells))
 
 
 def _cells(y: Any) -> ndarray:

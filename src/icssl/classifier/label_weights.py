@@ -1,0 +1,85 @@
+"""``sample_weight``: how much the label of each row counts."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from icssl._util.errors import list_names
+
+_LEAST_WEIGHT = 1e-12  # where the mean is one: smaller ones could become zero in float32
+
+
+def read_label_weights(
+    asked: Any, labelled: Bool[ndarray, " n"]
+) -> Float[ndarray, " n"] | None:
+    """Return a weight for each row, or None where all labels count the same.
+
+    Weights of labelled rows have mean one over those that are not zero: only their ratios
+    count. Weights of other rows are not looked at, and come back as zero.
+
+    Parameters
+    ----------
+    asked : array of shape (n,) or None
+        The weights that a user gave.
+    labelled : ndarray
+        Which rows have a label.
+
+    Examples
+    --------
+    >>> labelled = np.array([True, False, True])
+    >>> read_label_weights([3.0, 7.0, 1.0], labelled)
+    array([1.5, 0. , 0.5])
+    """
+    if asked is None:
+        return None
+    given = _as_numbers(asked)
+    if given.shape != labelled.shape:
+        raise ValueError(
+            f"sample_weight must have one number for each of the {len(labelled)} rows, got "
+            f"an array of shape {given.shape}."
+        )
+    _check_values(given, labelled)
+    weights = np.where(labelled, given, 0.0)
+    positive = weights[weights > 0]
+    if (positive == positive[0]).all() and len(positive) == labelled.sum():
+        return None
+    weights = weights / weights.max()  # or the sum of large weights would be infinite
+    weights = weights / weights[weights > 0].mean()
+    return np.where(weights > 0, np.maximum(weights, _LEAST_WEIGHT), 0.0)
+
+
+def _as_numbers(asked: Any) -> ndarray:
+    try:
+        return np.asarray(asked, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"sample_weight must have one number for each row, got {type(asked).__name__}: "
+            f"{error}."
+        ) from error
+
+
+def _check_values(given: Float[ndarray, " n"], labelled: Bool[ndarray, " n"]) -> None:
+    wrong = np.flatnonzero(labelled & ~(np.isfinite(given) & (given >= 0)))
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(
+            f"sample_weight must be finite and not negative, got {given[row]} for row "
+            f"{row}, which has a label."
+        )
+    if not (given[labelled] > 0).any():
+        raise ValueError(
+            "sample_weight is zero for every row that has a label: at least one row of "
+            "each class needs a positive weight."
+        )
+
+
+def check_every_class_counts(counts: Float[ndarray, " classes"], classes: ndarray) -> None:
+    """Raise ``ValueError`` if all labels of a class have the weight zero."""
+    lost = classes[counts == 0].tolist()
+    if lost:
+        raise ValueError(
+            f"sample_weight is zero for every label of {list_names(lost)}: at least one "
+            "row of each class needs a positive weight."
+        )

@@ -1,0 +1,65 @@
+"""Rows of a table that have a target: scores are computed from these alone."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_consistent_length
+
+from icssl.tables.cells import plain_table
+from icssl.tables.targets import find_labels
+
+
+def labelled_part(
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    find: Callable[[Any], tuple[ndarray, Bool[ndarray, " n"]]] = find_labels,
+) -> tuple[ndarray, Any, Float[ndarray, " m"] | None]:
+    """Return the targets of rows that have one, these rows, and their weights.
+
+    Warn of rows that are left out, and raise ``ValueError`` where none has a target.
+
+    Parameters
+    ----------
+    X : table
+        The rows.
+    y : array of shape (n_rows,)
+        Targets, some of which may be missing.
+    sample_weight : array of shape (n_rows,), optional
+        Weights of the rows.
+    find : function
+        What reads the targets, and says which are there.
+
+    Examples
+    --------
+    >>> labels, rows, _ = labelled_part([[1.0], [2.0]], ["cat", "dog"])
+    >>> labels.tolist(), rows
+    (['cat', 'dog'], [[1.0], [2.0]])
+    """
+    cells, is_labelled = find(y)
+    rows = plain_table(X)
+    check_consistent_length(rows, cells)
+    weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    if weights is not None:
+        check_consistent_length(rows, weights)
+    if is_labelled.all():
+        return cells, rows, weights
+    count, missing = len(cells), int((~is_labelled).sum())
+    if missing == count:
+        raise ValueError(
+            f"score needs rows with a known target, and none of the {count} rows has one."
+        )
+    warnings.warn(
+        f"score leaves out {missing} of {count} rows, whose target is not known; "
+        "LabelledFold makes test folds without such rows.",
+        UserWarning,
+        stacklevel=3,
+    )
+    chosen = np.flatnonzero(is_labelled)
+    weights = None if weights is None else weights[chosen]
+    return cells[chosen], _safe_indexing(rows, chosen), weights
