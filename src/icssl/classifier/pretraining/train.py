@@ -67,7 +67,7 @@ class PretrainConfig:
         Seed of the first weights and of all tables.
     """
 
-    model: ContextConfig = field(default_factory=lambda: ContextConfig(members=4))
+    model: ContextConfig = field(default_factory=lambda: ContextConfig(members=2))
     tasks: TaskSpec = field(default_factory=TaskSpec)
     steps: int = 4000
     batch: int = 64
