@@ -219,7 +219,7 @@ def test_a_label_of_weight_zero_is_none(rng):
     expected = ICSSLClassifier().fit(X, without)
     np.testing.assert_array_equal(found.transduction_, expected.transduction_)
     np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))
-    assert row in found.suggest((without == -1).sum())
+    assert row in found.suggest(int((without == -1).sum()))
 
 
 def test_weights_count_in_the_class_prior(rng):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from icssl.classifier.estimator import ICSSLClassifier
+    from icssl.classifier.labelled_fold import LabelledFold
     from icssl.episodes.episode import Episode
     from icssl.model.baseline import BaselineConfig, BaselineTransformer
     from icssl.model.build import load_model, save_model
@@ -19,6 +20,7 @@ __all__ = [
     "Episode",
     "ICSSLClassifier",
     "ICSSLTransformer",
+    "LabelledFold",
     "ModelConfig",
     "__version__",
     "load_model",
@@ -31,6 +33,7 @@ _MODULES = {
     "Episode": "icssl.episodes.episode",
     "ICSSLClassifier": "icssl.classifier.estimator",
     "ICSSLTransformer": "icssl.model.transformer",
+    "LabelledFold": "icssl.classifier.labelled_fold",
     "ModelConfig": "icssl.model.model_config",
     "load_model": "icssl.model.build",
     "save_model": "icssl.model.build",

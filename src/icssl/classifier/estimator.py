@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -22,10 +22,12 @@ from icssl.classifier.fitted import (
     concatenate_predictions,
 )
 from icssl.classifier.graphs import SPARSE_NEIGHBOURS
+from icssl.classifier.label_score import LabelScore, judge_labels
 from icssl.classifier.label_weights import check_every_class_counts, read_label_weights
 from icssl.classifier.labelled_rows import labelled_part
 from icssl.classifier.plan import check_explanation, is_file
 from icssl.classifier.weights import load_context_model, released_model
+from icssl.tables.cells import plain_table
 from icssl.tables.targets import read_targets, warn_of_conflicts
 
 
@@ -79,6 +81,10 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         row. A row far from all others has reach 0 and the class prior. A row at the far end
         of a long cluster can have a low reach, and its cluster still tells its class. A row
         between two classes has a high reach.
+    label_score_ : LabelScore
+        The accuracy on labelled rows, each predicted with its label hidden, with a 95%
+        interval. It is computed when it is first asked for, by up to ten refits of the
+        table that ``fit`` was given.
     class_prior_ : ndarray of shape (n_classes,)
         The shares of the classes that predictions assume.
     model_name_, backend_ : str
@@ -138,6 +144,8 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         if self.metric == "columns":
             warn_of_conflicts(rows, codes)
         self._fitted = self._fit_context(rows, codes, weights)
+        self._given = (plain_table(X), codes, weights)  # for refits with hidden labels
+        self._label_score: LabelScore | None = None
         is_labelled = codes >= 0
         self._labelled_rows = np.flatnonzero(is_labelled)
         prediction = self._predict_context()
@@ -147,6 +155,26 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
         self._describe_context(prediction)
         return self
+
+    @property
+    def label_score_(self) -> LabelScore:
+        """The accuracy on labelled rows, each predicted with its label hidden."""
+        check_is_fitted(self)
+        if self._label_score is None:
+            table, codes, weights = self._given
+            refit = clone(self)
+            if not (self.class_prior is None or isinstance(self.class_prior, str)):
+                refit.set_params(class_prior=self.class_prior_)  # its names are codes now
+            self._label_score = judge_labels(refit, table, codes, weights, self._order)
+        return self._label_score
+
+    def __dir__(self) -> list[str]:
+        # Tools that list attributes also read them, as scikit-learn does for notebooks.
+        # That must not start the refits: the score is listed once it has been computed.
+        names = set(object.__dir__(self))
+        if getattr(self, "_label_score", None) is None:
+            names.discard("label_score_")
+        return sorted(name for name in names if hasattr(self, name))
 
     def fit_predict(self, X: Any, y: Any, sample_weight: Any = None) -> ndarray:
         """Fit a table, and return the label of every row: ``transduction_``."""
