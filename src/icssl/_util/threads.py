@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from threading import Lock
-from typing import Any, TypeVar
+from threading import Lock, local
+from typing import TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
@@ -18,33 +18,20 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class _Limit:
-    """How many blocks are inside :func:`one_thread`, and what to restore after the last.
+class _Limit(local):
+    """How deep this thread is inside :func:`one_thread`; the rest all threads share.
 
-    The numbers of threads belong to the whole process: the first block to enter lowers
-    them, and the last to leave restores them, in whatever order threads come and go.
+    Attributes
+    ----------
+    depth : int
+        Blocks of this thread. The outermost alone sets and restores.
+    blocks, before : int
+        Threads that are inside, and how many torch used before the first of them entered:
+        a thread that enters while another is inside would find one.
     """
 
-    def __init__(self) -> None:
-        self.lock, self.blocks, self.before = Lock(), 0, 1
-        self.blas: Any = None
-
-    def enter(self) -> None:
-        """Lower the numbers of threads, unless another block has done so."""
-        with self.lock:
-            if self.blocks == 0:
-                self.before = torch.get_num_threads()
-                self.blas = _controller().limit(limits=1, user_api="blas")
-                torch.set_num_threads(1)
-            self.blocks += 1
-
-    def leave(self) -> None:
-        """Restore the numbers of threads, if no other block is inside."""
-        with self.lock:
-            self.blocks -= 1
-            if self.blocks == 0:
-                torch.set_num_threads(self.before)
-                self.blas.restore_original_limits()
+    depth = 0
+    lock, blocks, before = Lock(), 0, 1
 
 
 _LIMIT = _Limit()
@@ -65,19 +52,31 @@ def one_thread(*, when: bool = True) -> Iterator[None]:
     when : bool
         Whether to do so; otherwise the block runs as it is.
     """
-    if not when:
+    if not when or _LIMIT.depth:
         yield
         return
-    _LIMIT.enter()
+    with _LIMIT.lock:
+        if _Limit.blocks == 0:
+            _Limit.before = torch.get_num_threads()
+        _Limit.blocks += 1
+        torch.set_num_threads(1)
+    _LIMIT.depth = 1
     try:
-        yield
+        # Of threads that do this at once, threadpoolctl lets the first decide.
+        with _controller().limit(limits=1, user_api="blas"):
+            yield
     finally:
-        _LIMIT.leave()
+        _LIMIT.depth = 0
+        with _LIMIT.lock:
+            _Limit.blocks -= 1
+            # The number belongs to the thread that sets it, and to threads that start
+            # later: each thread restores its own.
+            torch.set_num_threads(_Limit.before)
 
 
 def allowed_threads() -> int:
     """Return how many threads torch may use, also within :func:`one_thread`."""
-    return _LIMIT.before if _LIMIT.blocks else torch.get_num_threads()
+    return _Limit.before if _Limit.blocks else torch.get_num_threads()
 
 
 def map_in_threads(
