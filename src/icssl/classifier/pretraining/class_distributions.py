@@ -79,7 +79,8 @@ def draw_dense_and_spread(draws: Draws, plan: TablePlan) -> Points:
         x = 0.3 * strength * shift + torch.where(is_relevant, width, 1.0) * z
     elif form == "log-normal":
         # All relevant columns of a class are high, or all are low, with some exceptions.
-        level = pick(draws.normal(b, c, 1), y) * draws.normal(b, 1, d).sign()
+        direction = 1 - 2 * (draws.uniform(b, 1, d) < 0.2).to(z.dtype)
+        level = pick(draws.normal(b, c, 1), y) * direction
         x = (draws.between(0.3, 1.3) * (z + strength * (0.8 * level + 0.4 * shift))).exp()
     else:
         tail = draws.normal(b, n, 3).square().mean(dim=-1, keepdim=True).sqrt()

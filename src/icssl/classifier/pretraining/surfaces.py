@@ -32,7 +32,9 @@ def draw_closed_surfaces(draws: Draws, plan: TablePlan) -> Points:
     """Draw spheres within each other, or a closed surface or band cut into classes."""
     if draws.chance(0.3):
         return _nested_spheres(draws, plan)
-    surface = draws.choice(_CLOSED)(draws, plan.b, plan.n)
+    # With three columns, a surface in 4-D would be seen as its shadow only.
+    q = 3 if plan.d < 4 else draws.whole(3, 4)
+    surface = draws.choice(_CLOSED)(draws, plan.b, plan.n, q)
     return place_in_columns(draws, surface.x, plan.d), _cut(draws, surface, plan)
 
 
@@ -67,13 +69,13 @@ def _directions(draws: Draws, b: int, n: int, q: int) -> Tensor:
     return torch.nn.functional.normalize(draws.normal(b, n, q), dim=-1)
 
 
-def _ellipsoid(draws: Draws, b: int, n: int) -> SurfacePoints:
-    directions = _directions(draws, b, n, draws.whole(3, 4))
-    axes = draws.log_uniform(b, 1, directions.shape[-1], low=0.6, high=1.6)
+def _ellipsoid(draws: Draws, b: int, n: int, q: int) -> SurfacePoints:
+    directions = _directions(draws, b, n, q)
+    axes = draws.log_uniform(b, 1, q, low=0.6, high=1.6)
     return SurfacePoints(axes * directions, directions)
 
 
-def _ring_torus(draws: Draws, b: int, n: int) -> SurfacePoints:
+def _ring_torus(draws: Draws, b: int, n: int, q: int) -> SurfacePoints:
     u, v = _TURN * draws.uniform(b, n), _TURN * draws.uniform(b, n)
     minor = draws.uniform(b, 1, low=0.2, high=0.8)
     radius = 1 + minor * v.cos()
@@ -81,7 +83,7 @@ def _ring_torus(draws: Draws, b: int, n: int) -> SurfacePoints:
     return SurfacePoints(x, torus_functions(u, v, 1))
 
 
-def _twisted_band(draws: Draws, b: int, n: int) -> SurfacePoints:
+def _twisted_band(draws: Draws, b: int, n: int, q: int) -> SurfacePoints:
     """Draw a band with any number of half twists: a ring, a Moebius band, and so on."""
     u = _TURN * draws.uniform(b, n)
     across = draws.uniform(b, 1, low=0.2, high=0.8) * draws.uniform(b, n, low=-1)
@@ -93,12 +95,11 @@ def _twisted_band(draws: Draws, b: int, n: int) -> SurfacePoints:
     return SurfacePoints(x, torch.stack([u.cos(), u.sin()], dim=-1))
 
 
-def _random_immersion(draws: Draws, b: int, n: int) -> SurfacePoints:
+def _random_immersion(draws: Draws, b: int, n: int, q: int) -> SurfacePoints:
     """Draw a torus, Klein bottle or Moebius band, immersed by random smooth functions."""
     functions = draws.choice((torus_functions, klein_functions, moebius_functions))
     u, v = _TURN * draws.uniform(b, n), _TURN * draws.uniform(b, n)
     coordinates, waves = functions(u, v, 1), functions(u, v, 2)
-    q = draws.whole(3, 4)
     weights = draws.normal(b, coordinates.shape[-1], q)
     x = standardise(coordinates) @ weights
     ripples = draws.between(0, 0.3) * draws.normal(b, waves.shape[-1], q)
@@ -125,7 +126,7 @@ def moebius_functions(u: Tensor, v: Tensor, order: int) -> Tensor:
     return torch.stack([*waves, half.cos() * across, half.sin() * across], dim=-1)
 
 
-_CLOSED: tuple[Callable[[Draws, int, int], SurfacePoints], ...] = (
+_CLOSED: tuple[Callable[[Draws, int, int, int], SurfacePoints], ...] = (
     _ellipsoid,
     _ring_torus,
     _twisted_band,
