@@ -237,7 +237,7 @@ class ContextKernels:
             chosen = [graph for graph in graphs if graph.geometry == geometry]
             names = tuple(dict.fromkeys(graph.view for graph in chosen))
             rows = _in_geometry(x, geometry, factors)
-            views[geometry] = Views.fit(rows, names, labelled, target)
+            views[geometry] = Views.fit(rows, names, labelled, target, draws)
             points = dict(zip(names, views[geometry](rows), strict=True))
             parts += [
                 _graph_kernels(graph, labelled, valid, n_classes)

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from icssl.classifier.eigensolvers import decompose_each
+
 VIEWS = ("raw", "ranks", "half", "white", "relevant")
 """Names of all views; :data:`icssl.classifier.kernels.GRAPHS` says which are used."""
 
@@ -66,6 +68,7 @@ class Views:
         names: Sequence[str],
         labelled: Int[Tensor, "b m"],
         target: Float[Tensor, "b m c"],
+        draws: int = 1,
     ) -> "Views":
         """Fit views to contexts.
 
@@ -77,6 +80,8 @@ class Views:
             Which of :data:`VIEWS` to make.
         labelled, target : Tensor
             Indices of labelled rows, and their classes, one-hot; zeros for none.
+        draws : int
+            How often every table comes, one after the other, with other labels.
         """
         mean = x.mean(dim=1, keepdim=True)
         deviation = (x - mean).square().mean(dim=1, keepdim=True).sqrt()
@@ -85,7 +90,10 @@ class Views:
         spread = _scores(ordered, z).square().mean(dim=1, keepdim=True).sqrt()
         centre = z.mean(dim=1, keepdim=True)
         whitens = {"half", "white"} & set(names)
-        half, white = _whitening(z - centre) if whitens else (None, None)
+        half, white = None, None
+        if whitens:
+            of_tables = _whitening((z - centre)[::draws])
+            half, white = (part.repeat_interleave(draws, dim=0) for part in of_tables)
         equal = torch.ones_like(mean)
         views = cls(
             tuple(names), mean, deviation, ordered, spread, centre, half, white, equal
@@ -179,7 +187,7 @@ def _whitening(z: Tensor) -> tuple[Tensor, Tensor]:
     """
     wide = z.shape[-1] > z.shape[-2]
     z64 = z.double()
-    values, vectors = torch.linalg.eigh(z64 @ z64.mT if wide else z64.mT @ z64)
+    values, vectors = decompose_each(z64 @ z64.mT if wide else z64.mT @ z64)
     length = values.clamp(min=0).sqrt()
     has_variance = values > _NEGLIGIBLE * values[..., -1:].clamp(min=_TINY)
     inverse = torch.where(has_variance, 1 / length.clamp(min=_TINY), 0.0)[:, None]
