@@ -6,10 +6,7 @@ One small matrix is solved by LAPACK, a batch of small ones on a GPU by
 """
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 
 import numpy as np
 import torch
@@ -19,6 +16,7 @@ from scipy.linalg import LinAlgError, eigh, qr
 from torch import Tensor
 
 from icssl._util.lapack import largest_eigenpairs
+from icssl._util.threads import allowed_threads, map_in_threads
 from icssl.classifier.graphs import WeightedGraph
 
 LEAST_DAMPED = 0.4
@@ -28,8 +26,7 @@ _DEGREE = 7  # of the filter's polynomial: one pass over the graph per degree
 _DOUBLE_ROWS = 512  # matrices of more rows are solved in float32 first
 _LEAST_REFINED = 0.1  # eigenvalues whose eigenvectors are refined after float32
 _WHOLE_ROWS = 1  # matrices of so many times the wanted columns are decomposed as a whole
-_BATCHED_ROUNDS = 4  # rounds of the filter for a batch
-_MEASURED_ROUNDS = 1  # of them, after each of which the filter is aimed anew
+_BATCHED_ROUNDS = 3  # rounds of the filter for a batch
 _MOST_DAMPED = 1 - 1e-4
 _MOST_DEGREE = 24  # where eigenvalues are all near one, and columns hardly grow
 _MOST_AMPLIFIED = 1e4  # growth of a column in one round, from which float32 recovers
@@ -110,14 +107,13 @@ def batched_eigenvectors(
     x = _orthonormalise(_orthonormalise(start))
     product = multiply(x)
     damped = matrix.new_zeros(len(matrix), 1, 1)
-    for i in range(_BATCHED_ROUNDS):
-        if 0 < i <= _MEASURED_ROUNDS:
-            # The least Ritz value is never above the eigenvalue it stands for.
-            values, _ = decompose_each(_gram(x, product))
-            damped = values[:, :1, None].clamp(0, _MOST_DAMPED).to(x.dtype)
+    for _ in range(_BATCHED_ROUNDS):
         x = _chebyshev(multiply, x, product, damped, _safe_degree(damped))
         x = _orthonormalise(x)
         product = multiply(x)
+        # About the least eigenvalue that the columns stand for, without solving for it.
+        quotients = (x * product).sum(1)
+        damped = quotients.amin(-1)[:, None, None].clamp(0, _MOST_DAMPED)
     values, rotation = decompose_each(_gram(x, product))
     values, rotation = (part.flip(-1)[..., :count] for part in (values, rotation))
     return values.to(x.dtype), x @ rotation.to(x.dtype)
@@ -131,19 +127,10 @@ def decompose_each(matrices: Float[Tensor, "b s s"]) -> tuple[Tensor, Tensor]:
     """
     if not matrices.is_cuda:
         return torch.linalg.eigh(matrices)
-    parts = matrices.double().cpu().tensor_split(min(_cores(), len(matrices)))
-    solved = _pool().map(torch.linalg.eigh, parts)
+    parts = matrices.double().cpu().tensor_split(min(allowed_threads(), len(matrices)))
+    solved = map_in_threads(torch.linalg.eigh, parts)
     values, vectors = (torch.cat(part) for part in zip(*solved, strict=True))
     return values.to(matrices), vectors.to(matrices)
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_cores())
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
 
 
 def _gram(a: Float[Tensor, "b n s"], c: Float[Tensor, "b n s"]) -> Float[Tensor, "b s s"]:

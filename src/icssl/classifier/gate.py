@@ -119,7 +119,7 @@ class Gate(nn.Module):
         with torch.no_grad():
             for layers, start in (
                 (self.head, [0.0, 1.5]),
-                (self.confidence, [0.0, 0.0, 1.0, 0.0]),
+                (self.confidence, [0.0, 0.0, 2.0, 0.0]),
             ):
                 last = layers[-1]
                 last.weight.mul_(0.1)

@@ -54,7 +54,6 @@ GRAPHS = (
     GraphSpec("raw", BANDWIDTH_NEIGHBOURS, FORMS, "common"),
     GraphSpec("raw", FEW_NEIGHBOURS, DIFFUSED, "common"),
     GraphSpec("half", BANDWIDTH_NEIGHBOURS, FORMS, "common"),
-    GraphSpec("relevant", BANDWIDTH_NEIGHBOURS, FORMS, "common"),
 )
 """Every graph of the released model, and the kernels it gives. The first of a geometry is
 the only one of ``model="one view"``; a graph that a user gives takes its place."""

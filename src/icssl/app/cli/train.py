@@ -212,10 +212,18 @@ def pretrain(
     ] = Path("icssl-pretraining"),
     steps: Annotated[
         int, typer.Option(min=1, help="Number of batches of synthetic tables.")
-    ] = 6000,
+    ] = 1000,
     batch: Annotated[
         int, typer.Option(min=1, help="Number of tables per batch, all of one shape.")
-    ] = 8,
+    ] = 64,
+    draws: Annotated[
+        int,
+        typer.Option(min=1, help="How often each table gets labels: once per context."),
+    ] = 4,
+    members: Annotated[
+        int,
+        typer.Option(min=1, help="Gates to train, each in a process, on its own tables."),
+    ] = 4,
     seed: Annotated[
         int, typer.Option(min=0, help="Random seed of the tables and of the weights.")
     ] = 0,
@@ -230,16 +238,17 @@ def pretrain(
 ) -> None:
     """Train the weights of ICSSLClassifier, on synthetic tables alone.
 
-    Three gates are trained at once on the same tables, each from its own start. A moving
-    average of their weights is kept, and a temperature is fitted on tables that none of
-    them saw. The command writes tables.safetensors, for ICSSLClassifier(model=FILE).
+    Four gates are trained at once, each in a process of its own and on its own tables, and
+    a moving average of their weights is kept. The command writes tables.safetensors, for
+    ICSSLClassifier(model=FILE).
 
     On several GPUs: torchrun --nproc-per-node 4 -m icssl pretrain --device cuda. The
-    processes share every batch, so the weights are the same up to rounding.
+    processes then share every batch, and each trains all gates.
     """
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from icssl._util.errors import check_device
+    from icssl.classifier.pretraining.members import pretrain_members
     from icssl.classifier.pretraining.processes import processes_of_torchrun
     from icssl.classifier.pretraining.train import PretrainConfig
     from icssl.classifier.pretraining.train import pretrain as run
@@ -248,7 +257,8 @@ def pretrain(
     with user_errors():
         check_device(device)
         check_folder(output)
-    config = PretrainConfig(steps=steps, batch=batch, seed=seed)
+    config = PretrainConfig(steps=steps, batch=batch, draws=draws, seed=seed)
+    config = replace(config, model=replace(config.model, members=members))
     interrupted = "Interrupted. The same command goes on from the last minute."
     with (
         user_errors() as all_checked,
@@ -261,14 +271,19 @@ def pretrain(
                 all_checked()  # a step was made
                 show(progress.step, config.steps, f"loss {progress.loss:.3f}")
 
-            model = run(
-                config,
-                device=own_device,
-                checkpoint=output / "checkpoint.safetensors",
-                minutes=minutes,
-                processes=processes,
-                report=report,
-            )
+            if processes.count == 1 and members > 1:
+                model = pretrain_members(
+                    config, output, device=own_device, minutes=minutes, report=report
+                )
+            else:
+                model = run(
+                    config,
+                    device=own_device,
+                    checkpoint=output / "checkpoint.safetensors",
+                    minutes=minutes,
+                    processes=processes,
+                    report=report,
+                )
         if model is None:
             console.print("Not done yet: run the same command again to go on.")
         elif processes.first:

@@ -40,6 +40,7 @@ _NEW_WEIGHT = 0.3  # weight of the loss on new rows
 # set of weights serves all three.
 _INPUT_MODES = (("views", 0.8), ("one view", 0.12), ("graph", 0.08))
 _ONE_GEOMETRY = 0.2  # how often only one geometry is offered, as users can ask for
+_MOST_LABELS = 120  # of a context: kernels with all of them have to fit the memory
 _RANDOM_LABELS = 0.3  # how often labels are drawn at random, not as many of each class
 _PARTS = ("average", "weights", "first", "second")  # what a checkpoint has per parameter
 _EMA_DECAY = 0.998  # of the exponential moving average of the weights
@@ -67,12 +68,12 @@ class PretrainConfig:
         Seed of the first weights and of all tables.
     """
 
-    model: ContextConfig = field(default_factory=lambda: ContextConfig(members=2))
+    model: ContextConfig = field(default_factory=lambda: ContextConfig(members=4))
     tasks: TaskSpec = field(default_factory=TaskSpec)
-    steps: int = 4000
+    steps: int = 1000
     batch: int = 64
     draws: int = 4
-    learning_rate: float = 3e-3
+    learning_rate: float = 6e-3
     seed: int = 0
 
 
@@ -125,7 +126,7 @@ class _State:
             }
 
 
-def _read_checkpoint(
+def read_checkpoint(
     path: Path | None, config: PretrainConfig
 ) -> tuple[dict[str, Tensor], int] | None:
     """Return tensors and step of the checkpoint of a run, or None if there is none."""
@@ -189,7 +190,7 @@ def pretrain(
     """
     processes.part(config.batch)
     state, began = _State.fresh(config, device), time.monotonic()
-    resumed = _read_checkpoint(checkpoint, config) if processes.first else None
+    resumed = read_checkpoint(checkpoint, config) if processes.first else None
     resumed = processes.from_first(resumed)
     if resumed is not None:
         state.restore(*resumed)
@@ -251,7 +252,7 @@ def draw_task(config: PretrainConfig, stream: str, step: int, device: str) -> Ta
     # As often from one to two labels per class as from two to four.
     low, high = config.tasks.labels_per_class
     size = math.log((high + 1) / low) * float(torch.rand((), generator=single))
-    most = tables.y.shape[1] // (2 * tables.n_classes)
+    most = min(tables.y.shape[1] // 2, _MOST_LABELS) // tables.n_classes
     return Task.of_tables(
         tables,
         max(1, min(int(low * math.exp(size)), most)),
