@@ -5,7 +5,7 @@ import multiprocessing
 import re
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -25,8 +25,8 @@ from helpers import run_command, text_of
 from icssl import ICSSLClassifier
 from icssl._util.random import generator_for
 from icssl.bench.pool import Lane, Pool
+from icssl.bench.real import comparisons, pages
 from icssl.bench.real import datasets as suite
-from icssl.bench.real import pages
 from icssl.bench.real import pages as summary
 from icssl.bench.real import scores as bench
 from icssl.bench.real.datasets import HALVES, SETS, draw_context, fingerprint, read_set
@@ -131,6 +131,42 @@ def test_so_many_of_each_class_are_labelled(labels):
     context = context_of(labels=labels)
     counts = np.bincount(context.y[context.labelled], minlength=3)
     assert counts.tolist() == [labels] * 3
+
+
+def uneven(n=1000):
+    """Two classes, one of them with a tenth of the rows."""
+    table = blobs(n, c=2)
+    return table.assign(target=np.where(np.arange(n) % 10 == 0, "rare", "usual"))
+
+
+def test_labels_at_random_tell_how_frequent_classes_are():
+    table = uneven()
+    shares = []
+    for draw in range(40):
+        context = draw_context(table, "iris", draw, 10, "random")
+        counts = np.bincount(context.y[context.labelled], minlength=2)
+        assert counts.min() >= 1
+        # One more than asked for, if none of the rare class was among them.
+        assert counts.sum() == 20 + (counts[0] == 1 and counts.sum() == 21)
+        shares.append(counts[0] / counts.sum())
+    # The mean of 800 draws of a rare row: four standard errors around a tenth, and a
+    # little more for contexts that got one more.
+    assert 0.06 < np.mean(shares) < 0.15
+
+
+def test_labels_at_random_are_a_prefix_of_one_order_and_every_class_has_both_kinds():
+    table = uneven(200)
+    contexts = [draw_context(table, "iris", 3, m, "random") for m in (1, 2, 5, 10, 99)]
+    for fewer, more in pairwise(contexts):
+        pd.testing.assert_frame_equal(fewer.table, more.table)
+        assert more.labelled[fewer.labelled].all()
+    for context in contexts:
+        for c in range(2):
+            assert 0 < context.labelled[context.y == c].sum() < (context.y == c).sum()
+    per_class = draw_context(table, "iris", 3, 5)
+    pd.testing.assert_frame_equal(per_class.table, contexts[2].table)
+    with pytest.raises(ValueError, match=r"unknown protocol 'any'.*'per-class', 'random'"):
+        draw_context(table, "iris", 0, 5, "any")
 
 
 def test_the_draw_and_the_set_decide_and_more_labels_add_to_fewer():
@@ -311,9 +347,11 @@ def test_the_key_is_of_everything(folder, monkeypatch):
         replace(trial, draw=1),
         replace(trial, method="svc"),
         replace(trial, data="other"),
+        replace(trial, protocol="random"),
     ]
     keys = {t.key for t in (trial, *others)}
-    assert len(keys) == 6
+    assert len(keys) == 7
+    assert "protocol" not in trial.describe()  # rows from before the second one
     other = peers.Supervised(KNeighborsClassifier(2))
     replace_peer(monkeypatch, trial.method, other)
     assert trial.key not in keys
@@ -439,7 +477,7 @@ def test_the_critical_difference_is_the_published(k, quantile):
 
 def test_differences_are_paired_over_sets(generator):
     table = summary.frame_of(made_rows(generator, [OURS, "svc"]))
-    found = summary.difference(summary.cells_of(table, "accuracy"), OURS, "svc")
+    found = comparisons.difference(summary.cells_of(table, "accuracy"), OURS, "svc")
     by_set = table.pivot_table("accuracy", "set", "method", aggfunc="mean")
     wanted = stats.ttest_rel(by_set[OURS], by_set["svc"]).confidence_interval(0.95)
     assert found.difference.count == 4
@@ -511,9 +549,13 @@ def test_the_command_runs_draws_and_goes_on(folder, tmp_path):
     given += ["--methods", ",".join(FAST)]
     result = run(*given, "--sets", "iris,wine", "--draws", 2)
     assert result.exit_code == 0, result.output
-    assert "16 rows added, 16 of 16 are there." in text_of(result)
+    assert "32 rows added, 32 of 32 are there." in text_of(result)
     for half in HALVES:
         assert "| 1-NN |" in (output / f"{half}.md").read_text()
+        at_random = (output / f"{half}-random.md").read_text()
+        assert "| 1-NN |" in at_random
+        assert "labels drawn at random" in at_random
+    given += ["--protocol", "per-class"]
     (output / "report.md").unlink()
     result = run(*given, "--sets", "wine", "--draws", 3, "--minutes", 0)
     assert result.exit_code == 0, result.output
@@ -527,6 +569,7 @@ def test_the_command_runs_draws_and_goes_on(folder, tmp_path):
     [
         (["--half", "best"], "unknown half 'best': choose one of 'both', 'development'"),
         (["--sets", "mnist"], "unknown set 'mnist'"),
+        (["--protocol", "even"], "unknown protocol 'even': choose one of 'both'"),
         (["--half", "report", "--sets", "iris"], "unknown set of the report half 'iris'"),
         (["--sets", ","], "--sets names no set"),
         (["--methods", "svm"], "unknown method 'svm'"),
@@ -549,11 +592,13 @@ def test_bad_arguments_exit_with_2_and_say_why(folder, tmp_path, arguments, word
 def test_methods_by_name_and_by_group(monkeypatch):
     assert choose_methods("real", ["svc", "icssl"]) == [OURS, "svc"]
     monkeypatch.setattr(registry, "find_spec", lambda name: name)  # installed or not
+    monkeypatch.setattr("icssl.methods.tabpfn.has_tabpfn", lambda: True)
     assert choose_methods("real", ["all"]) == names_in("real") == [*OWN, *PEERS]
     assert choose_methods("real", ["peers"]) == PEERS
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"icssl\[peers\]"):
-        choose_methods("real", ["peers"])
+    with pytest.raises(ImportError, match=r"needs GraphLearning.*icssl\[peers\]"):
+        choose_methods("real", ["poisson_mbo"])
+    assert "poisson_mbo" not in choose_methods("real", ["peers"], skip_missing=True)
 
 
 def test_ours_with_and_without_the_unlabelled_rows(folder):

@@ -25,8 +25,10 @@ from icssl.methods.registry import (
     LABELLED_ONLY,
     OURS,
     MethodEntry,
+    Need,
     Recipe,
     Style,
+    package_need,
     register,
 )
 from icssl.methods.simple import BayesCeiling, GaussianMixture, Majority, NearestNeighbour
@@ -39,10 +41,17 @@ def _peers() -> Any:
     return peers
 
 
-def _estimator(name: str, **settings: Any) -> Any:
-    """Return an estimator of scikit-learn, which is loaded only here."""
-    module, _, kind = name.rpartition(".")
-    return getattr(import_module(f"sklearn.{module}"), kind)(**settings)
+def _tabpfn() -> Any:
+    """Return the module of TabPFN, which loads scikit-learn too."""
+    from icssl.methods import tabpfn
+
+    return tabpfn
+
+
+def _estimator(name: str, *, package: str = "sklearn", **settings: Any) -> Any:
+    """Return an estimator of scikit-learn or of a package like it, loaded only here."""
+    module, _, kind = f"{package}.{name}".rpartition(".")
+    return getattr(import_module(module), kind)(**settings)
 
 
 def _ours(labelled_only: bool) -> str:
@@ -50,6 +59,14 @@ def _ours(labelled_only: bool) -> str:
 
 
 _BY_GRAPH = {"neighbours": GRAPH_NEIGHBOURS}
+_GRAPH_LEARNING = package_need("graphlearning", "GraphLearning")
+_LIGHTGBM = package_need("lightgbm", "LightGBM")
+_SSLEARN = package_need("sslearn", "sslearn")
+_TABPFN = Need(
+    "TabPFN v1",
+    "python scripts/fetch_tabpfn.py fetches it into data/tabpfn",
+    lambda: _tabpfn().has_tabpfn(),
+)
 
 # What works on eigenvectors is green, what works on coordinates pink; the colours are Okabe
 # and Ito's without the yellow, which is hard to see on paper.
@@ -315,7 +332,7 @@ _OTHERS = (
                 "OnEpisode(method=LaplaceLearning(neighbours=20, scaling='isotropic'))",
             ),
             "scale": Recipe(
-                lambda: _peers().GraphLearning("laplace"), _BY_GRAPH, "graphlearning"
+                lambda: _peers().GraphLearning("laplace"), _BY_GRAPH, _GRAPH_LEARNING
             ),
         },
     ),
@@ -331,7 +348,7 @@ _OTHERS = (
                 "temperature=0.25))",
             ),
             "scale": Recipe(
-                lambda: _peers().GraphLearning("poisson"), _BY_GRAPH, "graphlearning"
+                lambda: _peers().GraphLearning("poisson"), _BY_GRAPH, _GRAPH_LEARNING
             ),
         },
     ),
@@ -342,7 +359,7 @@ _OTHERS = (
             "real": Recipe(
                 lambda: _peers().PoissonMBO(neighbours=20),
                 "PoissonMBO(neighbours=20)",
-                "graphlearning",
+                _GRAPH_LEARNING,
             )
         },
     ),

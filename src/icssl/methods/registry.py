@@ -34,6 +34,30 @@ class Style(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Need:
+    """Something that a method needs and that icssl does not require.
+
+    Parameters
+    ----------
+    title : str
+        Its name in messages.
+    install : str
+        How a person gets it.
+    is_met : callable
+        Says whether it is there.
+    """
+
+    title: str
+    install: str
+    is_met: Callable[[], bool]
+
+
+def package_need(package: str, title: str) -> Need:
+    """Return the need of an installed package of the extra ``peers``."""
+    return Need(title, "pip install 'icssl[peers]'", lambda: find_spec(package) is not None)
+
+
+@dataclass(frozen=True)
 class Recipe:
     """How a method is made for one place.
 
@@ -45,15 +69,15 @@ class Recipe:
         What decides the result besides the data, stated by us, or a function that returns
         it. It is part of the keys of rows, so it never comes from another package's
         ``repr``: a new version that prints its objects in another way loses no row.
-    needs : str
-        A package that must be installed and that icssl does not require.
+    needs : Need, optional
+        What must be there besides the requirements of icssl.
     most_rows : int, optional
         More rows than this take too much memory or time.
     """
 
     make: Callable[[], Any]
     settings: Any
-    needs: str = ""
+    needs: Need | None = None
     most_rows: int | None = None
 
     @cached_property
@@ -68,8 +92,8 @@ class Recipe:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the package that it needs is there."""
-        return not self.needs or find_spec(self.needs) is not None
+        """Whether what it needs is there."""
+        return self.needs is None or self.needs.is_met()
 
 
 @dataclass(frozen=True)
@@ -134,7 +158,7 @@ def choose_methods(
     """Return those methods of a place that are named, in the order of tables.
 
     "all" stands for every method, "peers" for those that are not ours. With
-    ``skip_missing``, groups leave out what needs a package that is not installed.
+    ``skip_missing``, groups leave out what needs something that is not there.
     """
     existing = names_in(place)
     missing = [n for n in existing if not REGISTRY[n].where[place].is_installed]
@@ -146,10 +170,11 @@ def choose_methods(
         check_choice("method", name, [*existing, *groups])
         wanted.update(groups.get(name, [name]))
     for name in missing:
-        if name in wanted:
+        need = REGISTRY[name].where[place].needs
+        if name in wanted and need is not None:
             raise ImportError(
-                f"{name} needs GraphLearning: pip install 'icssl[peers]', or name the "
-                "other methods with --methods."
+                f"{name} needs {need.title}: {need.install}, or name the other methods "
+                "with --methods."
             )
     return [name for name in existing if name in wanted]
 

@@ -158,6 +158,13 @@ def real(
             "report or both."
         ),
     ] = "both",
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="How rows get their labels: per-class (so many of each class), random (as "
+            "many in all, drawn at random) or both."
+        ),
+    ] = "both",
     methods: Annotated[
         str,
         typer.Option(help="Methods, separated by commas; peers (all but ours), or all."),
@@ -192,9 +199,9 @@ def real(
     """Compare with other methods on nineteen real datasets, with few labels.
 
     All methods are scored on the unlabelled rows of the same contexts, with 1, 2, 5 and 10
-    labels per class. Every run ends in a row of rows.jsonl, found by a hash of everything
-    that decides it: what is there is not run again. Interrupt it at any time; the same
-    command goes on.
+    labels per class, or as many in all that are drawn at random. Every run ends in a row of
+    rows.jsonl, found by a hash of everything that decides it: what is there is not run
+    again. Interrupt it at any time; the same command goes on.
     """
     with user_errors():
         from icssl.bench.pool import Pool
@@ -204,13 +211,14 @@ def real(
         from icssl.methods.registry import choose_methods
 
         check_folder(output)
-        halves = _halves(half, sets)
+        halves, protocols = _halves(half, sets), _protocols(protocol)
         chosen = choose_methods("real", names(methods))
         per_class = counts("--labels", labels)
         store = Store(output / "rows.jsonl")
         specs = {
-            name: specs_of(data, members, per_class, draws, chosen)
+            (name, labelling): specs_of(data, members, per_class, draws, chosen, labelling)
             for name, members in halves.items()
+            for labelling in protocols
         }
     console = Console()
     everything = [spec for members in specs.values() for spec in members]
@@ -247,12 +255,23 @@ def _halves(half: str, sets: str | None) -> dict[str, tuple[str, ...]]:
     return {name: members for name, members in halves.items() if members}
 
 
-def _draw_real(console: Console, specs: dict[str, Any], store: Any, folder: Path) -> None:
+def _protocols(protocol: str) -> tuple[str, ...]:
+    """Return the protocols that were asked for."""
+    from icssl._util.errors import check_choice
+    from icssl.bench.real.datasets import PROTOCOLS
+
+    check_choice("protocol", protocol, [*PROTOCOLS, "both"])
+    return PROTOCOLS if protocol == "both" else (protocol,)
+
+
+def _draw_real(
+    console: Console, specs: dict[tuple[str, str], Any], store: Any, folder: Path
+) -> None:
     from icssl.bench.real.pages import write_half
 
     with console.status("drawing ..."):
-        for half, members in specs.items():
+        for (half, labelling), members in specs.items():
             rows = [store[spec.key] for spec in members if spec.key in store]
-            page = write_half(half, rows, len(members), folder)
-            missing = f"{half}: no context has a row of every method yet."
+            page = write_half(half, rows, len(members), folder, labelling)
+            missing = f"{half}, {labelling}: no context has a row of every method yet."
             _print_lines(console, [page or missing])

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int
+from numpy import ndarray
 
-from icssl._util.errors import check_at_least
+from icssl._util.errors import check_at_least, check_choice
 from icssl._util.random import generator_for
 from icssl.methods.peers import Context
 from icssl.tables.formats import read_file
@@ -42,6 +44,8 @@ HALVES: dict[str, tuple[str, ...]] = {
 }
 SETS = tuple(name for half in HALVES.values() for name in half)
 LABELS = (1, 2, 5, 10)
+# How rows get their labels: so many of each class, or as many in all, drawn at random.
+PER_CLASS, RANDOM = PROTOCOLS = ("per-class", "random")
 MOST_ROWS = 1000
 _TARGET = "target"
 
@@ -79,14 +83,31 @@ def fingerprint(table: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def draw_context(table: Any, name: str, draw: int, labels: int) -> Context:
-    """Draw at most 1,000 rows of a set, and label so many of each class.
+def draw_context(
+    table: Any, name: str, draw: int, labels: int, protocol: str = PER_CLASS
+) -> Context:
+    """Draw at most 1,000 rows of a set, and label some of them.
 
-    The set and the draw decide which rows, and in which order the rows of a class get
-    their labels: with more labels, those of fewer are among them. A class that has one row
-    in the context is left out of it; one with too few rows keeps an unlabelled row.
+    The set and the draw decide which rows, and in which order they get their labels: with
+    more labels, those of fewer are among them. A class that has one row in the context is
+    left out of it; every other class keeps an unlabelled row.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The whole set, with the column of targets.
+    name : str
+        Name of the set.
+    draw : int
+    labels : int
+        Labels per class; with ``"random"`` their mean over classes.
+    protocol : {"per-class", "random"}
+        Whether every class gets so many labels, or rows are drawn at random whatever their
+        class, so that the labels tell how frequent classes are. A class without a label
+        then gets one more.
     """
     check_at_least("labels", labels, 1)
+    check_choice("protocol", protocol, PROTOCOLS)
     generator = generator_for(draw, f"real {name}")
     rows = torch.randperm(len(table), generator=generator)[:MOST_ROWS].numpy()
     order = torch.randperm(len(rows), generator=generator).numpy()
@@ -99,11 +120,33 @@ def draw_context(table: Any, name: str, draw: int, labels: int) -> Context:
             f"{name}, draw {draw}: needs two classes with two rows at least, got "
             f"{len(classes)} of {len(names)}."
         )
-    place = np.argsort(order)[in_context]  # when each row's turn is
-    labelled = np.zeros(len(y), dtype=bool)
-    for c in range(len(classes)):
-        members = np.flatnonzero(y == c)
-        in_turn = members[np.argsort(place[members])]
-        labelled[in_turn[: min(labels, len(members) - 1)]] = True
+    places = np.argsort(order)[in_context]
+    turns = np.argsort(np.argsort(places))  # the rank of each row's place
+    labelled = _label_rows(y, turns, labels, protocol)
     features = table.drop(columns=_TARGET).iloc[rows[in_context]].reset_index(drop=True)
     return Context(features, y.astype(np.int64), labelled, len(classes))
+
+
+def _label_rows(
+    y: Int[ndarray, " n"], turns: Int[ndarray, " n"], labels: int, protocol: str
+) -> Bool[ndarray, " n"]:
+    """Return which rows are labelled.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n,)
+        Classes from 0 on, each with two rows at least.
+    turns : ndarray of shape (n,)
+        The order in which rows get their labels, as numbers from 0 to n - 1.
+    """
+    count = int(y.max()) + 1
+    labelled = np.zeros(len(y), dtype=bool)
+    for c in range(count):
+        members = np.flatnonzero(y == c)
+        in_turn = members[np.argsort(turns[members])]
+        if protocol == PER_CLASS:
+            wanted = labels
+        else:
+            wanted = max(1, int((turns[members] < labels * count).sum()))
+        labelled[in_turn[: min(wanted, len(members) - 1)]] = True
+    return labelled

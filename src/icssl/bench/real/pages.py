@@ -1,27 +1,34 @@
 """Pages of the real-data suite: means, ranks and calibration, as tables and a figure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from icssl.bench.plots import COLOURS
+from icssl.bench.real.comparisons import comparisons
+from icssl.bench.real.datasets import PER_CLASS, RANDOM
 from icssl.bench.real.scores import BINS
 from icssl.bench.render import Item, Table, save_picture, write_page
 from icssl.bench.store import Row
-from icssl.evaluation.metrics import Comparison, Estimate, compare_paired
 from icssl.methods import TITLES
-from icssl.methods.registry import LABELLED_ONLY, OURS, names_in
+from icssl.methods.registry import OURS, names_in
 
 METRICS = ("accuracy", "balanced_accuracy", "log_loss")
 _CELL = ["set", "labels"]
 CONTEXT = [*_CELL, "draw"]
+_LABELLING = {
+    PER_CLASS: "Every class has the same number of labels.",
+    RANDOM: (
+        "Labels are drawn at random, so many per class on average; a class without one "
+        "gets one more."
+    ),
+}
 
 
 def frame_of(rows: Iterable[Row]) -> Any:
@@ -154,24 +161,21 @@ def _cliques(ranks: Sequence[float], critical: float) -> list[tuple[int, int]]:
     return runs
 
 
-def difference(cells: Any, first: str, second: str) -> Comparison:
-    """Return one method minus another, with the 95% interval over sets."""
-    means = cells[[first, second]].groupby(level="set", sort=False).mean()
-    return compare_paired(
-        *(torch.tensor(means[name].to_numpy()) for name in (first, second))
-    )
-
-
-def _best_peer(cells: Any, peers: Iterable[str]) -> str:
-    """Return the single peer with the best mean over sets and label counts."""
-    means = cells.mean()
-    return max((name for name in peers if name in cells), key=lambda name: means[name])
-
-
-def write_half(half: str, rows: Sequence[Row], wanted: int, folder: Path) -> Path | None:
+def write_half(
+    half: str, rows: Sequence[Row], wanted: int, folder: Path, protocol: str = PER_CLASS
+) -> Path | None:
     """Draw one half from its rows; nothing where no context has a row of every method.
 
-    ``wanted`` is how many rows there should be.
+    Parameters
+    ----------
+    half : str
+    rows : sequence of rows
+        All of one protocol.
+    wanted : int
+        How many rows there should be.
+    folder : Path
+    protocol : {"per-class", "random"}
+        The page of the second one has a name and a title of its own.
     """
     table = frame_of(rows)
     if not len(table):
@@ -180,18 +184,23 @@ def write_half(half: str, rows: Sequence[Row], wanted: int, folder: Path) -> Pat
     contexts = len(table[CONTEXT].drop_duplicates())
     text = (
         f"{table['set'].nunique()} sets, {contexts} contexts, {len(methods)} methods, all "
-        f"scored on the same unlabelled rows. {len(rows)} of {wanted} rows are there."
+        f"scored on the same unlabelled rows. {_LABELLING[protocol]} {len(rows)} of "
+        f"{wanted} rows are there."
     )
-    cells = cells_of(table, "accuracy")[methods]
-    path = folder / f"{half}.md"
+    cells, balanced = (cells_of(table, metric)[methods] for metric in METRICS[:2])
+    name = half if protocol == PER_CLASS else f"{half}-{protocol}"
+    title = f"Real data, {half} half"
+    if protocol != PER_CLASS:
+        title += ", labels drawn at random"
+    path = folder / f"{name}.md"
     items = [
         overview(table, cells),
         by_labels(cells),
         by_set(cells),
-        *comparisons(cells),
-        *_ranks(cells, folder / f"{half}-ranks"),
+        *comparisons(cells, balanced),
+        *_ranks(cells, folder / f"{name}-ranks"),
     ]
-    write_page(f"Real data, {half} half", text, items, path)
+    write_page(title, text, items, path)
     return path
 
 
@@ -247,83 +256,6 @@ def by_set(cells: Any) -> Table:
     header = ("set", *(TITLES[name] for name in means.columns))
     title = "Accuracy by set, mean over label counts"
     return Table(title, header, tuple(lines))
-
-
-def comparisons(cells: Any) -> list[Item]:
-    """Compare ours with every peer, with the best one, and without unlabelled rows."""
-    if OURS not in cells:
-        return []
-    peers = [name for name in cells.columns if name not in (OURS, LABELLED_ONLY)]
-    tables: list[Item] = []
-    if peers:
-        tables += [_against(cells, peers), _cell_by_cell(cells, _best_peer(cells, peers))]
-    if LABELLED_ONLY in cells:
-        tables.append(_gain_by_unlabelled(cells))
-    return tables
-
-
-def _against(cells: Any, peers: Sequence[str]) -> Table:
-    sets = cells.groupby(level="set").mean()
-    lines = []
-    for name in peers:
-        versus = difference(cells, OURS, name)
-        won = int((sets[OURS] > sets[name]).sum())
-        lost = int((sets[OURS] < sets[name]).sum())
-        lines.append(
-            (
-                TITLES[name],
-                _with_sign(versus.difference),
-                versus.verdict,
-                str(won),
-                str(lost),
-            )
-        )
-    return Table(
-        f"{TITLES[OURS]} minus each peer: accuracy",
-        ("peer", "difference", "verdict", "sets won", "sets lost"),
-        tuple(lines),
-        ("With the 95% interval over sets, each set counted once.",),
-    )
-
-
-def _cell_by_cell(cells: Any, peer: str) -> Table:
-    gained = cells[OURS] - cells[peer]
-    table = gained.unstack("labels", sort=False)
-    lines = [
-        (name, *(f"{value:+.3f}" for value in values), f"{values.mean():+.3f}")
-        for name, values in table.iterrows()
-    ]
-    means = (*(f"{value:+.3f}" for value in table.mean()), f"{gained.mean():+.3f}")
-    ahead, behind = int((gained > 0).sum()), int((gained < 0).sum())
-    return Table(
-        f"{TITLES[OURS]} minus {TITLES[peer]}, the best single peer, cell by cell",
-        ("set", *map(str, table.columns), "mean"),
-        (*lines, ("mean", *means)),
-        (f"Ahead in {ahead} cells, behind in {behind}.",),
-    )
-
-
-def _gain_by_unlabelled(cells: Any) -> Table:
-    """Compare the same weights with and without unlabelled rows."""
-    labels = cells.index.get_level_values("labels")
-    parts: Mapping[str, Any] = {
-        **{str(count): cells[labels == count] for count in dict.fromkeys(labels)},
-        "all": cells,
-    }
-    gains: dict[str, Comparison] = {
-        name: difference(part, OURS, LABELLED_ONLY) for name, part in parts.items()
-    }
-    lines = [(name, _with_sign(c.difference), c.verdict) for name, c in gains.items()]
-    return Table(
-        "What unlabelled rows buy: accuracy with them minus without, the same weights",
-        ("labels per class", "difference", "verdict"),
-        tuple(lines),
-        ("With the 95% interval over sets, each set counted once.",),
-    )
-
-
-def _with_sign(estimate: Estimate) -> str:
-    return f"{estimate.mean:+.3f} ± {estimate.half_width:.3f}"
 
 
 def _ranks(cells: Any, path: Path) -> list[Item]:

@@ -14,7 +14,13 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss
 
-from icssl.bench.real.datasets import MOST_ROWS, draw_context, fingerprint, read_set
+from icssl.bench.real.datasets import (
+    MOST_ROWS,
+    PER_CLASS,
+    draw_context,
+    fingerprint,
+    read_set,
+)
 from icssl.bench.store import key_of
 from icssl.methods.peers import Context
 from icssl.methods.registry import recipe_of
@@ -40,6 +46,8 @@ class RealSpec:
         Hash of the set's table.
     folder : Path
         Folder of the sets. It does not decide the row.
+    protocol : {"per-class", "random"}
+        How rows get their labels.
     """
 
     set: str
@@ -48,6 +56,7 @@ class RealSpec:
     method: str
     data: str
     folder: Path = field(default=FOLDER, compare=False)
+    protocol: str = PER_CLASS
 
     trainings: ClassVar[tuple[TrainConfig, ...]] = ()
 
@@ -58,12 +67,12 @@ class RealSpec:
 
     @property
     def title(self) -> str:
-        """Method, set and label count."""
-        return f"{self.method}, {self.set}, {self.labels} labels per class"
+        """Method, set, label count and protocol."""
+        return f"{self.method}, {self.set}, {self.labels} labels per class, {self.protocol}"
 
     def describe(self) -> dict[str, Any]:
         """Return everything that decides the row, as plain values."""
-        return {
+        values = {
             "set": self.set,
             "labels": self.labels,
             "draw": self.draw,
@@ -72,6 +81,10 @@ class RealSpec:
             "rows": MOST_ROWS,
             "settings": recipe_of("real", self.method).stated_settings,
         }
+        # Rows of the first protocol are older than the second, and keep their keys.
+        return (
+            values if self.protocol == PER_CLASS else {**values, "protocol": self.protocol}
+        )
 
     def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
         """Run the method and score it; an error that it raises becomes part of the row."""
@@ -95,15 +108,17 @@ class RealSpec:
         return {**self._size(self._context()), "error": why}
 
     def _context(self) -> Context:
-        return _context(self.folder, self.set, self.draw, self.labels)
+        return _context(self.folder, self.set, self.draw, self.labels, self.protocol)
 
     def _size(self, context: Context) -> dict[str, int]:
         return {"classes": context.n_classes, "scored": int((~context.labelled).sum())}
 
 
 @lru_cache(maxsize=8)
-def _context(folder: Path, name: str, draw: int, labels: int) -> Context:
-    return draw_context(read_set(folder, name), name, draw, labels)
+def _context(
+    folder: Path, name: str, draw: int, labels: int, protocol: str = PER_CLASS
+) -> Context:
+    return draw_context(read_set(folder, name), name, draw, labels, protocol)
 
 
 def specs_of(
@@ -112,11 +127,12 @@ def specs_of(
     labels: Sequence[int],
     draws: int,
     methods: Sequence[str],
+    protocol: str = PER_CLASS,
 ) -> list[RealSpec]:
     """Return every combination, draw by draw: a run cut short then compares all methods."""
     data = {name: fingerprint(read_set(folder, name)) for name in sets}
     return [
-        RealSpec(name, m, draw, method, data[name], folder)
+        RealSpec(name, m, draw, method, data[name], folder, protocol)
         for draw, name, m, method in product(range(draws), sets, labels, methods)
     ]
 

@@ -1,39 +1,136 @@
 """Synthetic tables with classes, which the released weights are trained on.
 
-All tables of a batch have one shape and one kind of classes, both drawn per batch; every
-table has its own random weights. Classes are clusters, regions of a surface, or a function
-of the columns. Columns are then corrupted as those of real tables are.
+All tables of a batch have one shape, one kind of classes and one layout of columns, drawn
+per batch; every table has its own random weights. Classes are distributions, strands,
+parts of surfaces, or functions of the columns. Cells are then recorded as those of real
+tables are: in one unit or in many, as categories, with cells missing.
 
 Axis names: b = tables, n = rows (points), d = columns, c = classes.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from icssl._util.errors import check_at_least, check_choice
-from icssl._util.random import generator_for
+from icssl.classifier.pretraining.class_distributions import (
+    draw_clusters,
+    draw_counts,
+    draw_dense_and_spread,
+    draw_distant_clusters,
+    draw_surface,
+)
+from icssl.classifier.pretraining.draws import Draws, TablePlan, standardise
+from icssl.classifier.pretraining.functions_of_columns import (
+    Points,
+    draw_causal_classes,
+    draw_linear_classes,
+    draw_network_classes,
+    draw_tree_classes,
+)
+from icssl.classifier.pretraining.real_columns import (
+    corrupt_columns,
+    draw_category_sizes,
+    encode_categories,
+    record_in_one_unit,
+    record_in_own_units,
+    remove_cells,
+)
+from icssl.classifier.pretraining.strands import draw_strands
+from icssl.classifier.pretraining.surfaces import draw_closed_surfaces, draw_sheets
+from icssl.classifier.pretraining.table_classes import (
+    corrupt_labels,
+    draw_labels,
+    draw_shares,
+    give_each_class_rows,
+)
 from icssl.episodes.episode import Episode
-from icssl.episodes.labels import choose_per_class
 from icssl.tables.columns import ColumnScale
 
 _NEW_SHARE = 6  # one row in so many is left out of its context and predicted as a new row
-_TINY = 1e-6
+_STANDARDISED = 0.1  # of the batches: users often standardise columns themselves
+_MISSING = 0.35  # of the batches that are not shapes have missing cells
+_MISSING_OF_SHAPES = 0.05
+_WRONG_LABELS = 0.3  # of the batches have some wrong labels
+_WRONG_LABELS_OF_SHAPES = 0.1
+
+KINDS: dict[str, Callable[[Draws, TablePlan], Points]] = {
+    "clusters": draw_clusters,
+    "apart": draw_distant_clusters,
+    "surface": draw_surface,
+    "strands": draw_strands,
+    "closed_surfaces": draw_closed_surfaces,
+    "sheets": draw_sheets,
+    "linear": draw_linear_classes,
+    "network": draw_network_classes,
+    "trees": draw_tree_classes,
+    "causal": draw_causal_classes,
+    "dense_and_spread": draw_dense_and_spread,
+    "counts": draw_counts,
+}
+"""Functions that draw cells and classes, by the name of the kind of table."""
+
+_CLEAN = ("apart",)  # kinds whose labels have no noise
+_SHAPES = ("strands", "closed_surfaces", "sheets")
+# A shape that has too few points cannot be recognised, and has no use for many columns.
+_LEAST_POINTS_OF_SHAPES, _MOST_COLUMNS_OF_SHAPES = 150, 30
+# Many classes need many dimensions, or nobody could tell them apart.
+_MOST_CLASSES = {
+    **dict.fromkeys(("linear", "network", "trees", "causal"), 8),
+    **dict.fromkeys(("dense_and_spread", *_SHAPES), 6),
+}
+# How often columns have one unit, each its own, or some one unit and some their own.
+_UNITS = {
+    "causal": (0.0, 0.8, 0.2),
+    "counts": (0.8, 0.2, 0.0),
+    **dict.fromkeys(_SHAPES, (1.0, 0.0, 0.0)),
+}
+_UNITS_OF_OTHERS = (0.36, 0.46, 0.18)
+
+
+class SyntheticTables(NamedTuple):
+    """A batch of tables of one shape and one layout of columns, in raw units.
+
+    Parameters
+    ----------
+    cells : Tensor of shape (b, n, d)
+        Numbers in their own units, NaN where a cell is missing, then encoded categories.
+    is_category : Tensor of shape (d,)
+        Columns of encoded categories, ``sqrt(1/2)`` where a row has the category, else 0.
+        These are never scaled.
+    y : Tensor of shape (b, n)
+        Class of every row.
+    n_classes : int
+        Number of classes.
+    one_unit : bool
+        Whether all numbers have one unit, so that the differences between the spreads of
+        columns tell something about the classes. False for tables that mix units, and
+        for tables that were standardised.
+    """
+
+    cells: Float[Tensor, "b n d"]
+    is_category: Bool[Tensor, " d"]
+    y: Int[Tensor, "b n"]
+    n_classes: int
+    one_unit: bool
 
 
 @dataclass(frozen=True)
 class TaskSpec:
     """The distribution of synthetic tables; ranges are log-uniform, ends included.
 
+    Half of the batches have two classes, where that is allowed.
+
     Parameters
     ----------
     points, columns, classes, labels_per_class : tuple of int
-        Smallest and largest number. At most half of the points get a label.
+        Smallest and largest number. At most half of the points get a label. Within these
+        ranges strands and surfaces have at least 150 points, at most 30 columns and at
+        most 6 classes, and functions of columns at most 8 classes.
     most_numbers : int
         Largest product of points and columns; a wider table has fewer points.
     kinds : tuple of str
@@ -41,12 +138,18 @@ class TaskSpec:
         often.
     """
 
-    points: tuple[int, int] = (30, 1000)
-    columns: tuple[int, int] = (2, 1000)
-    classes: tuple[int, int] = (2, 50)
+    points: tuple[int, int] = (40, 600)
+    columns: tuple[int, int] = (2, 300)
+    classes: tuple[int, int] = (2, 20)
     labels_per_class: tuple[int, int] = (1, 20)
-    most_numbers: int = 100_000
-    kinds: tuple[str, ...] = ("clusters", "surface", "linear", "network", "trees", "causal")
+    most_numbers: int = 60_000
+    kinds: tuple[str, ...] = (
+        *3 * ("clusters",),
+        *2 * ("strands",),
+        *2 * ("dense_and_spread",),
+        *("apart", "surface", "closed_surfaces", "sheets"),
+        *("linear", "network", "trees", "causal", "counts"),
+    )
 
     def __post_init__(self) -> None:
         for name, least in (("points", 8), ("columns", 1), ("classes", 2)):
@@ -59,6 +162,38 @@ class TaskSpec:
         for kind in self.kinds:
             check_choice("kind of task", kind, KINDS)
 
+    def draw_tables(self, b: int, *, generator: Generator) -> SyntheticTables:
+        """Draw ``b`` tables on the generator's device.
+
+        The same generator gives the same kind and shape again, so every batch needs a
+        generator of its own.
+        """
+        draws = Draws(generator)
+        kind = draws.choice(self.kinds)
+        is_shape = kind in _SHAPES
+        n, d, c = self._shape(draws, kind)
+        sizes = () if is_shape else draw_category_sizes(draws, d)
+        units = _draw_units(draws, kind)
+        # Each column of categories is made from a column of numbers.
+        width = d - sum(sizes) + len(sizes)
+        shares = draw_shares(draws, b, c, n)
+        plan = TablePlan(b, n, width, c, shares, one_unit=units != "own")
+        x, y = KINDS[kind](draws, plan)
+        if kind not in _CLEAN:
+            wrong = _WRONG_LABELS_OF_SHAPES if is_shape else _WRONG_LABELS
+            y = corrupt_labels(draws, y) if draws.chance(wrong) else y
+        y = give_each_class_rows(y, c, generator=generator)
+        is_standardised = draws.chance(_STANDARDISED)
+        numbers, categories = _record(draws, x, y, c, sizes, units, is_shape=is_shape)
+        numbers = standardise(numbers) if is_standardised else numbers
+        if draws.chance(_MISSING_OF_SHAPES if is_shape else _MISSING):
+            numbers = remove_cells(draws, numbers, y, c)
+        cells = torch.cat([numbers, categories], dim=-1)
+        one_unit = units == "one" and not is_standardised
+        is_category = torch.arange(d) >= d - sum(sizes)
+        is_category = is_category.to(cells.device, non_blocking=True)
+        return SyntheticTables(cells, is_category, y, c, one_unit)
+
     def draw(
         self,
         b: int,
@@ -67,23 +202,78 @@ class TaskSpec:
         labels: float | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Episode:
-        """Draw ``b`` tables of one shape, with ``labels`` per class if that is given."""
-        draws = _Draws(generator)
-        n, d, c, per_class = self._shape(draws, labels)
-        kind = draws.choice(self.kinds)
-        x, y = KINDS[kind](draws, b, n, d, c)
-        x = _corrupt_columns(draws, _standardise(x))
-        y = y if kind in _CLEAN else _corrupt_labels(draws, y, c)
-        labelled = choose_per_class(y, per_class, c, generator=generator)
-        x = x.nan_to_num(0.0, 0.0, 0.0).to(dtype)
-        return Episode.unchecked(x=x, y=y, labelled=labelled, n_classes=c)
+        """Draw ``b`` tables of one shape, with ``labels`` per class if that is given.
 
-    def _shape(self, draws: "_Draws", labels: float | None) -> tuple[int, int, int, int]:
-        d = draws.whole(*self.columns)
-        n = min(draws.whole(*self.points), max(self.points[0], self.most_numbers // d))
-        c = min(draws.whole(*self.classes), n // 4)
-        per_class = draws.whole(*self.labels_per_class) if labels is None else int(labels)
-        return n, d, c, max(1, min(per_class, n // (2 * c)))
+        Missing cells become the mean of their column.
+        """
+        tables = self.draw_tables(b, generator=generator)
+        few, many = self.labels_per_class
+        per_class = Draws(generator).whole(few, many) if labels is None else int(labels)
+        labelled = draw_labels(
+            tables.y, tables.n_classes, per_class, random=False, generator=generator
+        )
+        cells = tables.cells
+        cells = torch.where(cells.isnan(), cells.nanmean(dim=1, keepdim=True), cells)
+        x = cells.nan_to_num(0.0, 0.0, 0.0).to(dtype)
+        return Episode.unchecked(
+            x=x, y=tables.y, labelled=labelled, n_classes=tables.n_classes
+        )
+
+    def _shape(self, draws: Draws, kind: str) -> tuple[int, int, int]:
+        points, columns, classes = self.points, self.columns, self.classes
+        classes = (classes[0], _clip(_MOST_CLASSES.get(kind, classes[1]), classes))
+        if kind in _SHAPES:
+            points = (_clip(_LEAST_POINTS_OF_SHAPES, points), points[1])
+            # Three columns hold most shapes; two are enough for spirals and circles.
+            columns = (_clip(2 if draws.chance(0.2) else 3, columns), columns[1])
+            columns = (columns[0], _clip(_MOST_COLUMNS_OF_SHAPES, columns))
+        d = draws.whole(*columns)
+        n = min(draws.whole(*points), max(self.points[0], self.most_numbers // d))
+        is_binary = classes[0] == 2 and draws.chance(0.4)
+        c = 2 if is_binary else draws.whole(*classes)
+        return n, d, min(c, n // 4)
+
+
+def _clip(value: int, bounds: tuple[int, int]) -> int:
+    return max(bounds[0], min(value, bounds[1]))
+
+
+def _draw_units(draws: Draws, kind: str) -> str:
+    """Draw whether the columns of a batch have one unit, own units, or both."""
+    one_share, own_share, _ = _UNITS.get(kind, _UNITS_OF_OTHERS)
+    place = draws.between(0, 1)
+    if place < one_share:
+        return "one"
+    return "own" if place < one_share + own_share else "mixed"
+
+
+def _record(
+    draws: Draws,
+    x: Tensor,
+    y: Tensor,
+    c: int,
+    sizes: tuple[int, ...],
+    units: str,
+    *,
+    is_shape: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return numbers in their units, and encoded categories of these sizes."""
+    x = x[..., draws.order(x.shape[-1])]
+    numbers, sources = x[..., len(sizes) :], x[..., : len(sizes)]
+    # In one unit, what is useless is small, too.
+    noise = 1.0 if units == "own" else draws.log_between(0.03, 0.5)
+    if not is_shape:  # a shape has small useless columns already
+        numbers = corrupt_columns(draws, numbers, noise=noise)
+    # Mixed tables have a block of one unit, and beside it columns that have their own.
+    share = {"one": 1.0, "own": 0.0, "mixed": draws.between(0.4, 0.9)}[units]
+    block = round(share * numbers.shape[-1])
+    parts = []
+    if block:
+        block_cells = numbers[..., :block]
+        parts.append(record_in_one_unit(draws, block_cells, may_round=not is_shape))
+    if block < numbers.shape[-1]:
+        parts.append(record_in_own_units(draws, numbers[..., block:]))
+    return torch.cat(parts, dim=-1), encode_categories(draws, sources, y, c, sizes)
 
 
 class Task(NamedTuple):
@@ -140,231 +330,3 @@ def scale_like_encoder(
         for part, rows in zip(scaled, (context, new), strict=True)
     )
     return scaled_context, scaled_new
-
-
-class _Draws:
-    """A source of random numbers: single ones on the CPU, tensors on the device."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
-        # Reading a single number from a GPU would wait for all work before it. Single
-        # numbers have a stream of their own, or they would repeat the first tensors.
-        self.single = generator_for(generator.initial_seed() % 2**31, "tasks")
-
-    def between(self, low: float, high: float) -> float:
-        return low + (high - low) * float(torch.rand((), generator=self.single))
-
-    def log_between(self, low: float, high: float) -> float:
-        return math.exp(self.between(math.log(low), math.log(high)))
-
-    def whole(self, low: int, high: int) -> int:
-        return min(high, int(self.log_between(low, high + 1)))
-
-    def chance(self, probability: float) -> bool:
-        return self.between(0, 1) < probability
-
-    def choice(self, names: tuple[str, ...]) -> str:
-        return names[int(torch.randint(len(names), (), generator=self.single))]
-
-    def normal(self, *shape: int) -> Tensor:
-        device = self.generator.device
-        return torch.randn(*shape, generator=self.generator, device=device)
-
-    def uniform(self, *shape: int) -> Tensor:
-        return torch.rand(*shape, generator=self.generator, device=self.generator.device)
-
-    def below(self, limit: int, *shape: int) -> Tensor:
-        device = self.generator.device
-        return torch.randint(limit, shape, generator=self.generator, device=device)
-
-
-_ACTIVATIONS: tuple[Callable[[Tensor], Tensor], ...] = (
-    torch.tanh,
-    torch.relu,
-    torch.sin,
-    torch.abs,
-    torch.sign,
-    lambda x: x,
-    lambda x: (-x.square()).exp(),
-)
-
-
-def _network(draws: _Draws, x: Tensor, out: int, *, depth: int, width: int) -> Tensor:
-    """Apply a random network per table: random weights, one activation per layer."""
-    for _ in range(depth):
-        x = _linear(draws, x, width, draws.between(0.7, 2.5))
-        x = x + 0.5 * draws.normal(len(x), 1, width)
-        x = _ACTIVATIONS[int(draws.between(0, len(_ACTIVATIONS)))](x)
-    return _linear(draws, x, out)
-
-
-def _linear(draws: _Draws, x: Tensor, out: int, gain: float = 1.0) -> Tensor:
-    """Apply a random linear map per table, whose output is about as large as its input."""
-    weights = draws.normal(len(x), x.shape[-1], out)
-    return gain * x.shape[-1] ** -0.5 * (x @ weights)
-
-
-def _clusters(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Draw classes of one to three Gaussian parts, which may overlap and be warped."""
-    inner = draws.whole(2, 12)
-    parts = 1 if draws.chance(0.6) else draws.whole(2, 3)
-    return _gaussians(draws, b, n, d, c, inner=inner, parts=parts)
-
-
-def _distant_clusters(
-    draws: _Draws, b: int, n: int, d: int, c: int
-) -> tuple[Tensor, Tensor]:
-    """Draw one Gaussian part per class, each with as much room, however many there are."""
-    inner = draws.whole(2, 12)
-    # Volume grows with the power of the dimension: as much for each class as three have.
-    room = (c / 3) ** (1 / inner)
-    return _gaussians(draws, b, n, d, c, inner=inner, parts=1, room=room)
-
-
-def _gaussians(
-    draws: _Draws,
-    b: int,
-    n: int,
-    d: int,
-    c: int,
-    *,
-    inner: int,
-    parts: int,
-    room: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    shares = (draws.between(0, 0.8) * draws.normal(b, c)).softmax(dim=-1)
-    y = torch.multinomial(shares, n, replacement=True, generator=draws.generator)
-    part = y * parts + draws.below(parts, b, n)
-    centres = room * draws.log_between(0.8, 4) * draws.normal(b, c * parts, inner)
-    # Each part has its own covariance, shapes @ shapes.T, about as wide in any dimension.
-    width = draws.between(0.3, 1.2) * inner**-0.5
-    shapes = width * draws.normal(b, c * parts, inner, inner)
-    rows = torch.arange(b, device=y.device)[:, None]
-    noise = draws.normal(b, n, inner, 1)
-    z = centres[rows, part] + (shapes[rows, part] @ noise)[..., 0]
-    if draws.chance(0.5):
-        return _linear(draws, z, d), y
-    return _network(draws, z, d, depth=draws.whole(1, 2), width=max(16, min(d, 64))), y
-
-
-def _surface(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Draw a curved surface; its classes are the regions nearest to random points."""
-    u = draws.log_between(2, 8) * draws.uniform(b, n, draws.whole(1, 3))
-    waves = torch.cat([u.sin(), u.cos(), 0.3 * u], dim=-1)
-    x = _network(draws, waves, d, depth=draws.whole(1, 2), width=max(16, min(d, 64)))
-    # A class has one region of the surface or two, each around one of the points.
-    regions = c * draws.whole(1, 2)
-    centre_rows = draws.uniform(b, n).topk(min(regions, n), dim=1).indices
-    centres = u.gather(1, centre_rows[..., None].expand(-1, -1, u.shape[-1]))
-    return x, torch.cdist(u, centres).argmin(dim=-1) % c
-
-
-def _correlated_columns(draws: _Draws, b: int, n: int, d: int) -> Tensor:
-    """Draw correlated columns, some with heavy tails."""
-    z = draws.normal(b, n, draws.whole(2, 16))
-    if draws.chance(0.3):
-        z = z * draws.normal(b, n, 1).abs() ** draws.between(0, 1)
-    curved = draws.chance(0.5)
-    x = _network(draws, z, d, depth=1, width=32) if curved else _linear(draws, z, d)
-    return _standardise(x + draws.log_between(0.05, 1) * draws.normal(b, n, d))
-
-
-def _classes_of(draws: _Draws, scores: Tensor) -> Tensor:
-    """Return the class of the highest score; some are favoured, and borders are noisy."""
-    b, n, c = scores.shape
-    favour = draws.between(0, 0.5) * draws.normal(b, 1, c)
-    noise = draws.between(0, 0.7) * draws.normal(b, n, c)
-    return (_standardise(scores) + favour + noise).argmax(dim=-1)
-
-
-def _linear_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Draw classes by linear scores of some of the columns."""
-    x = _correlated_columns(draws, b, n, d)
-    return x, _classes_of(draws, _linear(draws, x[..., : draws.whole(1, d)], c))
-
-
-def _network_classes(
-    draws: _Draws, b: int, n: int, d: int, c: int
-) -> tuple[Tensor, Tensor]:
-    """Draw classes by a random network of some of the columns."""
-    x = _correlated_columns(draws, b, n, d)
-    inputs = x[..., : draws.whole(1, min(d, 20))]
-    scores = _network(draws, inputs, c, depth=draws.whole(1, 3), width=16)
-    return x, _classes_of(draws, scores)
-
-
-def _tree_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Draw classes by the sum of a few random trees on some of the columns."""
-    x = _correlated_columns(draws, b, n, d)
-    columns = draws.whole(1, min(d, 20))
-    rows = torch.arange(b, device=x.device)[:, None]
-    scores = x.new_zeros(b, n, c)
-    for _ in range(draws.whole(1, 5)):
-        depth = draws.whole(1, 4)
-        leaf = torch.zeros(b, n, dtype=torch.long, device=x.device)
-        for _ in range(depth):
-            # One column per table, split at one of its own values: each level of the tree
-            # doubles the number of leaves.
-            column = x.mT[rows[:, 0], draws.below(columns, b)]
-            border = column.gather(1, draws.below(n, b, 1))
-            leaf = 2 * leaf + (column > border)
-        scores = scores + draws.normal(b, 2**depth, c)[rows, leaf]
-    return x, _classes_of(draws, scores)
-
-
-def _causal_classes(draws: _Draws, b: int, n: int, d: int, c: int) -> tuple[Tensor, Tensor]:
-    """Draw columns and scores as nodes of one random graph: causes, effects, neither."""
-    # New nodes are functions of all nodes before them, so that the graph has no cycle.
-    nodes = draws.normal(b, n, draws.whole(2, 8))
-    while nodes.shape[-1] < d + c:
-        width = min(draws.whole(2, 32), d + c - nodes.shape[-1])
-        effects = _network(draws, nodes, width, depth=1, width=16)
-        noise = draws.log_between(0.02, 0.5) * draws.normal(b, n, width)
-        nodes = torch.cat([nodes, _standardise(effects) + noise], dim=-1)
-    place = torch.randperm(nodes.shape[-1], generator=draws.single).to(nodes.device)
-    nodes = nodes[..., place]
-    return nodes[..., :d], _classes_of(draws, nodes[..., d : d + c])
-
-
-KINDS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
-    "clusters": _clusters,
-    "surface": _surface,
-    "linear": _linear_classes,
-    "network": _network_classes,
-    "trees": _tree_classes,
-    "causal": _causal_classes,
-    "apart": _distant_clusters,
-}
-_CLEAN = ("apart",)  # kinds whose labels have no noise
-
-
-def _corrupt_columns(draws: _Draws, x: Tensor) -> Tensor:
-    """Return columns as real tables have them: noisy, useless, repeated, skewed, binary."""
-    d = x.shape[-1]
-    some = max(1, d // draws.whole(2, 4))
-    x = x + draws.log_between(0.005, 0.3) * draws.normal(*x.shape)
-    if d > 1 and draws.chance(0.3):  # useless
-        x = torch.cat([x[..., some:], draws.normal(*x.shape[:-1], some)], dim=-1)[..., :d]
-    if d > 1 and draws.chance(0.2):  # repeated, in place of others
-        x = torch.cat([x[..., some:], x[..., some:].flip(-1)], dim=-1)[..., :d]
-    if draws.chance(0.3):  # skewed, or with heavy tails
-        x = x.sign() * x.abs() ** draws.between(0.5, 2.5)
-    if draws.chance(0.3):  # in steps, as counts and codes are
-        steps = (draws.between(0.5, 2) * x[..., :some]).round()
-        x = torch.cat([steps, x[..., some:]], dim=-1)
-    if draws.chance(0.2):  # indicators
-        x = torch.cat([(x[..., :some] > 0.5).to(x.dtype), x[..., some:]], dim=-1)
-    return x
-
-
-def _corrupt_labels(draws: _Draws, y: Tensor, c: int) -> Tensor:
-    """Draw up to a seventh of the classes anew, in three batches of ten."""
-    if not draws.chance(0.3):
-        return y
-    wrong = draws.uniform(*y.shape) < draws.between(0, 0.15)
-    return torch.where(wrong, draws.below(c, *y.shape), y)
-
-
-def _standardise(x: Tensor) -> Tensor:
-    centred = x - x.mean(dim=-2, keepdim=True)
-    return centred / centred.square().mean(dim=-2, keepdim=True).sqrt().clamp(min=_TINY)
