@@ -26,6 +26,7 @@ from icssl.classifier.ridge import (
     PENALTIES,
     RidgeSystem,
     log_likelihoods,
+    solve_ridge,
     weigh_kernels,
 )
 
@@ -81,6 +82,16 @@ def test_coefficients_solve_the_equations(problem):
         for p, penalty in enumerate(PENALTIES):
             expected, _ = solve(kernels[e], target, weight, penalty)
             np.testing.assert_allclose(found[e, p], expected, **CONDITION)
+
+
+def test_one_regression_is_solved_without_eigenvectors(problem):
+    kernels, target, weight = problem
+    for penalty in PENALTIES:
+        given = map(torch.tensor, (kernels[0], target, weight))
+        coefficients, constant = solve_ridge(*given, penalty)
+        expected, expected_constant = solve(kernels[0], target, weight, penalty)
+        np.testing.assert_allclose(coefficients, expected, **CONDITION)
+        assert constant == pytest.approx(expected_constant, rel=1e-6)
 
 
 def test_equal_weights_are_kernel_ridge_of_scikit_learn_on_a_centred_kernel(problem):

@@ -13,7 +13,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from icssl._util.errors import check_choice
-from icssl.classifier.context_estimator import ContextEstimator
+from icssl.classifier.context_estimator import ContextEstimator, limit_threads_if_small
 from icssl.classifier.eigenmap import EIGENFUNCTIONS
 from icssl.classifier.fitted import Prediction
 from icssl.classifier.graphs import SPARSE_NEIGHBOURS
@@ -98,6 +98,7 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
         self.device = device
         self.verbose = verbose
 
+    @limit_threads_if_small
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ICSSLRegressor":
         """Fit a table and the targets of some rows.
 

@@ -55,11 +55,7 @@ class RidgeSystem(NamedTuple):
         With a free constant the coefficients sum to zero, and a kernel may be centred by
         any weights: by these the constant is an eigenvector.
         """
-        share = weight / weight.sum()
-        kernel = (gram + gram.mT) / 2
-        rows = kernel @ share
-        mean = (rows @ share)[:, None, None]
-        kernel = kernel - rows[..., None] - rows[:, None] + mean
+        kernel = _centre(gram, weight)
         root = weight.sqrt()
         values, vectors = torch.linalg.eigh(root[:, None] * kernel * root)
         return cls(values.clamp(min=0), vectors, weight)
@@ -86,6 +82,30 @@ class RidgeSystem(NamedTuple):
         constant = self.weight / self.weight.sum() / penalties[:, None]
         of_rows = self.weight * (diagonal - constant)
         return self.coefficients(target, penalties) / of_rows.clamp(min=_TINY)
+
+
+def _centre(gram: Tensor, weight: Tensor) -> Tensor:
+    """Return kernels, symmetric, whose weighted mean over any row or column is zero."""
+    share = weight / weight.sum()
+    kernel = (gram + gram.mT) / 2
+    rows = kernel @ share
+    mean = (rows @ share)[..., None, None]
+    return kernel - rows[..., None] - rows[..., None, :] + mean
+
+
+def solve_ridge(
+    gram: Float[Tensor, "m m"],
+    target: Float[Tensor, " m"],
+    weight: Float[Tensor, " m"],
+    penalty: float,
+) -> tuple[Float[Tensor, " m"], float]:
+    """Return the coefficients and the constant of one regression, without eigenvectors."""
+    share = weight / weight.sum()
+    matrix = _centre(gram, weight) + torch.diag(penalty / weight)
+    centred = (target - (share * target).sum())[:, None]
+    factor = torch.linalg.cholesky(matrix)
+    coefficients = torch.cholesky_solve(centred, factor)[:, 0]
+    return coefficients, float((share * (target - gram @ coefficients)).sum())
 
 
 def log_likelihoods(
@@ -186,6 +206,8 @@ def fit_ridge(
 ) -> FittedRidge:
     """Weigh the kernels of one context, choose a penalty, and fit the targets.
 
+    Of more than 256 targets, an even sample decides the weights and the penalty.
+
     Parameters
     ----------
     features : ContextFeatures
@@ -194,21 +216,21 @@ def fit_ridge(
         Targets of the labelled rows and their weights, of mean one.
     """
     stride = -(-len(target) // features.gram.sample.shape[-1])
-    penalties = torch.tensor(PENALTIES).to(target)
-    some = RidgeSystem.of_kernels(features.gram.sample[0].to(target), weight[::stride])
-    scores = log_likelihoods(some, target[::stride], penalties)
-    mixture = weigh_kernels(features.kernels.kernels, scores)[None].to(features.target)
-    gram = features.gram.mix(mixture).to(target)
-    system = RidgeSystem.of_kernels(gram, weight)
-    best = log_likelihoods(system, target, penalties)[0].argmax()
-    coefficients = system.coefficients(target, penalties[best, None])[0]
-    share = weight / weight.sum()
-    constant = (share * (target - gram[0] @ coefficients[0])).sum()
+    sample, penalties = features.gram.sample[0].to(target), torch.tensor(PENALTIES)
+    some = (target[::stride], penalties.to(target))
+    system = RidgeSystem.of_kernels(sample, weight[::stride])
+    mixture = weigh_kernels(features.kernels.kernels, log_likelihoods(system, *some))
+    mixed = torch.einsum("e,emk->mk", mixture, sample)[None]
+    system = RidgeSystem.of_kernels(mixed, weight[::stride])
+    penalty = PENALTIES[int(log_likelihoods(system, *some)[0].argmax())]
+    mixture = mixture[None].to(features.target)
+    gram = features.gram.mix(mixture)[0].to(target)
+    coefficients, constant = solve_ridge(gram, target, weight, penalty)
     return FittedRidge(
         features.centred,
         mixture,
-        coefficients[..., None].to(features.target),
-        float(constant),
-        float((share * target).sum()),
-        PENALTIES[int(best)],
+        coefficients[None, :, None].to(features.target),
+        constant,
+        float((weight * target).sum() / weight.sum()),
+        penalty,
     )
