@@ -119,20 +119,21 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
         weights = read_label_weights(sample_weight, np.isfinite(target))
         if weights is None:
             weights = np.ones(len(target))
-        known = np.isfinite(target) & (weights > 0)
-        if known.sum() < 2:
+        has_target = np.isfinite(target) & (weights > 0)
+        count = int(has_target.sum())
+        if count < 2:
             raise ValueError(
-                f"y has {known.sum()} targets in n_samples = {len(target)} rows, and at "
-                "least 2 are needed; NaN or None marks a row without one."
+                f"y has {count} targets in n_samples = {len(target)} rows, and at least 2 "
+                "are needed; NaN or None marks a row without one."
             )
-        self._fitted = self._fit_context(rows, target, known, weights)
-        self._labelled_rows = np.flatnonzero(known)
+        self._fitted = self._fit_context(rows, target, has_target, weights)
+        self._labelled_rows = np.flatnonzero(has_target)
         names = map(str, self._fitted.kernels.kernels)
         weighed = self._fitted.mixture.flatten().tolist()
         self.kernel_weights_ = dict(zip(names, weighed, strict=True))
         self.penalty_ = self._fitted.penalty
         prediction = self._predict_context()
-        self.transduction_ = np.where(known, target, self._numbers(prediction))
+        self.transduction_ = np.where(has_target, target, self._numbers(prediction))
         self._describe_context(prediction)
         return self
 
@@ -156,12 +157,12 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
         return float(r2_score(target, self.predict(rows), sample_weight=weights))
 
     def _fit_context(
-        self, rows: Any, target: ndarray, known: ndarray, weights: ndarray
+        self, rows: Any, target: ndarray, has_target: ndarray, weights: ndarray
     ) -> FittedRidge:
         codes = np.full(len(target), -1)
-        codes[known] = _bins(target[known])
+        codes[has_target] = _bins(target[has_target])
         features = self._context_features(rows, codes, _BINS, EIGENFUNCTIONS, GRAPHS[0])
-        in_order = self._order.rows[known[self._order.rows]]
+        in_order = self._order.rows[has_target[self._order.rows]]
         self._scale = _TargetScale.fit(target[in_order])
         device = features.target.device
         weight = torch.as_tensor(weights[in_order] / weights[in_order].mean())
