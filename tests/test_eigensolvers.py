@@ -1,10 +1,12 @@
 """Each solver finds what LAPACK finds, wherever that counts in a kernel."""
 
+import numpy as np
 import pytest
 import torch
 
+from icssl._util.lapack import largest_eigenpairs
 from icssl.classifier.eigenmap import _shares, waves
-from icssl.classifier.eigensolvers import batched_eigenvectors
+from icssl.classifier.eigensolvers import batched_eigenvectors, leading_eigenvectors
 from icssl.classifier.graphs import DenseGraph, neighbour_distances
 
 K = 48
@@ -73,3 +75,38 @@ def test_columns_that_depend_on_each_other_do_not_stop_a_batch(generator):
     start[..., 9] = 0
     values, _ = batched_eigenvectors(matrix.float(), start, 8)
     torch.testing.assert_close(values.double(), lapack(matrix, 8)[0], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "count"), [(1, 1), (2, 1), (40, 40), (90, 7)])
+def test_the_pointer_to_lapack_finds_what_eigh_finds(generator, dtype, n, count):
+    matrix = torch.randn(n, n, generator=generator, dtype=torch.float64)
+    matrix = (matrix + matrix.mT).numpy()
+    values, vectors = largest_eigenpairs(matrix.astype(dtype), count)
+    size = np.finfo(dtype).eps * n * np.abs(matrix).max()
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix)[-count:], atol=10 * size)
+    assert vectors.dtype == dtype
+    np.testing.assert_allclose(matrix @ vectors, vectors * values, atol=10 * size)
+
+
+@pytest.mark.parametrize(("n", "d"), [(520, 2), (700, 20)])
+def test_float32_is_refined_to_what_float64_finds(generator, n, d):
+    _, matrix = normalised_graphs(generator, 1, n, d)
+    values, vectors = leading_eigenvectors(matrix, K)
+    expected_values, expected = lapack(matrix, K)
+    torch.testing.assert_close(values, expected_values, rtol=0, atol=1e-10)
+    found, expected = diffusion(values, vectors), diffusion(expected_values, expected)
+    assert (found - expected).abs().max() < 1e-5 * expected.abs().max()
+    unit = torch.eye(K, dtype=torch.float64)[None]
+    torch.testing.assert_close(vectors.mT @ vectors, unit, rtol=0, atol=1e-12)
+
+
+def test_a_row_of_small_weights_keeps_its_digits(generator):
+    """A row that hardly knows the others has tiny entries, which kernels blow up again."""
+    _, matrix = normalised_graphs(generator, 1, 600, 4)
+    matrix[:, 0] *= 1e-9
+    matrix[:, :, 0] *= 1e-9
+    found = diffusion(*leading_eigenvectors(matrix, K))[0, 0, 1:]
+    expected = diffusion(*lapack(matrix, K))[0, 0, 1:]
+    assert expected.abs().max() < 1e-8
+    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()

@@ -117,13 +117,19 @@ def test_spreads_tell_one_unit_from_many_as_in_real_tables():
 
 def test_categories_are_one_hot_blocks_at_half_a_square():
     sizes = (2, 5, 12)
-    draws = draws_of()
-    sources, y = draws.normal(4, 150, 3), draws.below(3, 4, 150)
-    encoded = encode_categories(draws, sources, y, 3, sizes)
-    assert encoded.shape == (4, 150, 19)
-    for block in encoded.split(sizes, dim=-1):
-        assert block.unique().tolist() == pytest.approx([0.0, math.sqrt(0.5)])
-        assert ((block > 0).sum(dim=-1) == 1).all()
+    lacks_some = []
+    for step in range(20):
+        draws = draws_of(step)
+        sources, y = draws.normal(4, 150, 3), draws.below(3, 4, 150)
+        encoded = encode_categories(draws, sources, y, 3, sizes)
+        assert encoded.shape == (4, 150, 19)
+        for block in encoded.split(sizes, dim=-1):
+            assert block.unique().tolist() == pytest.approx([0.0, math.sqrt(0.5)])
+            categories = (block > 0).sum(dim=-1)
+            assert categories.max() == 1
+            assert categories.double().mean() > 0.6
+            lacks_some.append(bool((categories == 0).any()))
+    assert 0 < sum(lacks_some) < 30  # of 60 columns
     assert encode_categories(draws, sources, y, 3, ()).shape == (4, 150, 0)
 
 

@@ -4,8 +4,9 @@ It reads the rows, puts them in an order of their own, computes what the head ne
 places new rows. What is learned from the targets is left to the two estimators.
 """
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from icssl._util.errors import check_choice
+from icssl._util.threads import one_thread
 from icssl.classifier.context_features import (
     ContextFeatures,
     features_of_graphs,
@@ -34,7 +36,7 @@ from icssl.classifier.context_features import (
 )
 from icssl.classifier.fitted import Prediction
 from icssl.classifier.graph_sparse import SparseGraph
-from icssl.classifier.graphs import Backend, GraphSpec, blocks
+from icssl.classifier.graphs import SOLVED_ROWS, Backend, GraphSpec, blocks
 from icssl.classifier.kernels import ContextKernels
 from icssl.classifier.plan import (
     MODELS,
@@ -55,6 +57,20 @@ from icssl.tables.order import Order
 METRICS = ("columns", "precomputed")
 _COMPONENTS = 8  # columns of the embedding
 _EMBEDDING_TIME = 2.0  # steps of diffusion after which rows are embedded
+_Fit = TypeVar("_Fit", bound=Callable[..., Any])
+
+
+def limit_threads_if_small(fit: _Fit) -> _Fit:
+    """Let a ``fit`` use one thread for the products of a table that is small."""
+
+    @wraps(fit)
+    def on_one_thread(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+        shape = getattr(X, "shape", None)
+        n = shape[0] if shape else len(X) if hasattr(X, "__len__") else 0
+        with one_thread(when=n <= SOLVED_ROWS):
+            return fit(self, X, *args, **options)
+
+    return on_one_thread  # type: ignore[return-value]
 
 
 class _Fitted(Protocol):
@@ -256,16 +272,20 @@ class ContextEstimator(
         """Yield predictions of new rows, some at a time."""
         check_is_fitted(self)
         for x in self._new_rows(X):
-            with torch.no_grad():
+            with torch.no_grad(), one_thread(when=x.shape[1] <= SOLVED_ROWS):
                 prediction = self._fitted.predict_new(x, parts=parts)
-            yield prediction.reorder(self._order.back_classes, self._labelled_places())
+            yield prediction.reorder(self._class_places(), self._labelled_places())
 
     def _predict_context(self, *, parts: bool = False) -> Prediction:
         """Return the prediction of the rows of ``fit``."""
         with torch.no_grad():
             prediction = self._fitted.predict_context(parts=parts)
         places, back = self._labelled_places(), self._order.back
-        return prediction.reorder(self._order.back_classes, places, back)
+        return prediction.reorder(self._class_places(), places, back)
+
+    def _class_places(self) -> ndarray:
+        """Return where each class stands among the columns of a prediction."""
+        return self._order.back_classes
 
     def _labelled_places(self) -> ndarray:
         """Return where each labelled row stands among those that were fitted."""

@@ -14,7 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from icssl.classifier.class_shares import prior_for
-from icssl.classifier.context_estimator import ContextEstimator, reach_of
+from icssl.classifier.context_estimator import (
+    ContextEstimator,
+    limit_threads_if_small,
+    reach_of,
+)
 from icssl.classifier.explanation import Explanation, rows_worth_labelling
 from icssl.classifier.fitted import (
     FittedContext,
@@ -122,6 +126,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         self.device = device
         self.verbose = verbose
 
+    @limit_threads_if_small
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ICSSLClassifier":
         """Fit a table and the labels of some rows.
 

@@ -23,7 +23,7 @@ SPARSE_NEIGHBOURS = 32
 
 SHARPNESS = 4.0  # how fast weights fall: the exponent at one unit of contrast
 MOST_WEIGHTS = 2**24  # weights between rows that are computed at once: all of 4,096 rows
-FILTER_ROUNDS = 3  # rounds of the Chebyshev filter, where eigenvectors are iterated
+FILTER_PASSES = 22  # products with a graph whose eigenvectors are iterated, at most
 SOLVED_ROWS = 2**12  # most rows whose eigenvectors are exact, by LAPACK
 FEW_SOLVED_ROWS = 2**10  # the same where iterating is cheaper: on a GPU, of sparse graphs
 _LEAST_CONTRAST = 1e-3  # as a share of the last neighbour's distance, and of a row's length
@@ -93,7 +93,8 @@ def squared_distances(
 ) -> Float[Tensor, "b r n"]:
     """Return squared distances of all pairs of rows, by one product of matrices."""
     sizes = a.square().sum(-1)[:, :, None] + c.square().sum(-1)[:, None]
-    return (sizes - 2 * a @ c.mT).clamp(min=0)  # rounding must not make them negative
+    # Rounding must not make them negative.
+    return sizes.baddbmm_(a, c.mT, alpha=-2).clamp_(min=0)
 
 
 def neighbour_distances(
@@ -129,6 +130,33 @@ def distances_from_nearest(nearest: Float[Tensor, "b r q"]) -> NeighbourDistance
     return NeighbourDistances(nearest[..., 0], nearest[..., -1].clamp(min=_LEAST_CONTRAST))
 
 
+@dataclass(frozen=True)
+class PairDistances:
+    """Squared distances between all rows of contexts, which graphs of one view share.
+
+    Parameters
+    ----------
+    squared : Tensor of shape (b, n, n)
+        Squared distances of all pairs of rows.
+    nearest : Tensor of shape (b, n, q)
+        The least of them for every row, rising; a row's first is the row itself.
+    """
+
+    squared: Float[Tensor, "b n n"]
+    nearest: Float[Tensor, "b n q"]
+
+    @classmethod
+    def of_rows(cls, rows: Float[Tensor, "b n p"], neighbours: int) -> "PairDistances":
+        """Compute all distances, and the nearest of them up to so many neighbours."""
+        squared = squared_distances(rows, rows)
+        count = min(neighbours + 1, rows.shape[1])
+        return cls(squared, squared.topk(count, dim=-1, largest=False).values)
+
+    def to_neighbours(self, neighbours: int) -> NeighbourDistances:
+        """Return how far neighbours are, as :func:`neighbour_distances` does."""
+        return distances_from_nearest(self.nearest[..., 1 : neighbours + 1])
+
+
 def graph_weights(
     rows: Float[Tensor, "b r p"],
     distances: NeighbourDistances,
@@ -136,10 +164,22 @@ def graph_weights(
     context_distances: NeighbourDistances,
 ) -> Float[Tensor, "b r n"]:
     """Return the weights of rows to all rows of a context."""
-    near, contrast = distances.near[:, :, None], distances.contrast[:, :, None]
-    offset = (near + context_distances.near[:, None]) / 2
-    bandwidth = (contrast * context_distances.contrast[:, None]).sqrt()
-    return rbf_weights(squared_distances(rows, context), offset, bandwidth)
+    w = squared_distances(rows, context)
+    return _weights_from(w, distances, context_distances, out=w)
+
+
+def _weights_from(
+    sq_dist: Float[Tensor, "b r n"],
+    distances: NeighbourDistances,
+    context_distances: NeighbourDistances,
+    out: Tensor,
+) -> Float[Tensor, "b r n"]:
+    """Write the weights that :func:`rbf_weights` gives, without matrices in between."""
+    w = torch.sub(sq_dist, distances.near[:, :, None] / 2, out=out)
+    w.sub_(context_distances.near[:, None] / 2)
+    w.mul_(distances.contrast.rsqrt()[:, :, None])
+    w.mul_(context_distances.contrast.rsqrt()[:, None])
+    return w.clamp_(min=-1).mul_(-SHARPNESS).exp_()
 
 
 def rbf_weights(sq_dist: Tensor, offset: Tensor, bandwidth: Tensor) -> Tensor:
@@ -152,11 +192,11 @@ class WeightedGraph:
 
     ``graph @ x`` is the product with the normalised weights D^-1/2 W D^-1/2, where D are
     the degrees. A subclass says how W is multiplied with, and how its eigenmap is computed:
-    up to ``solved_rows`` by LAPACK, beyond in so many ``rounds`` of a filter.
+    up to ``solved_rows`` by LAPACK, beyond by a filter of at most so many ``passes``.
     """
 
     degrees: Float[Tensor, "b n"]
-    rounds: int = FILTER_ROUNDS
+    passes: int = FILTER_PASSES
     solved_rows: int = SOLVED_ROWS
 
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
@@ -166,6 +206,18 @@ class WeightedGraph:
     def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
         root = inverse_sqrt(self.regularised_degrees)[..., None]
         return root * self.times(root * x)
+
+    def arrange(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """Return columns with their rows in the order that the fastest product wants."""
+        return x
+
+    def restore(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """Return arranged columns in the order of the rows of the context."""
+        return x
+
+    def times_arranged(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """Multiply D^-1/2 W D^-1/2 with columns that are arranged, as the result is."""
+        return self @ x
 
     @property
     def regularised_degrees(self) -> Float[Tensor, "b n"]:
@@ -203,6 +255,8 @@ class DenseGraph(WeightedGraph):
         allows.
     hold : bool, optional
         Whether the weights of all rows are held; by default if they are one block.
+    squared : Tensor of shape (b, n, n), optional
+        Squared distances of all pairs of rows, where these are known.
     """
 
     def __init__(
@@ -212,11 +266,16 @@ class DenseGraph(WeightedGraph):
         block: int | None = None,
         *,
         hold: bool | None = None,
+        squared: Float[Tensor, "b n n"] | None = None,
     ) -> None:
         self.rows, self.distances = rows, distances
         self.block = block or rows_at_once(rows)
         self._dense: Tensor | None = None
-        if rows.shape[1] <= self.block if hold is None else hold:
+        if squared is not None:
+            w = _weights_from(squared, distances, distances, out=torch.empty_like(squared))
+            w.diagonal(dim1=-2, dim2=-1).zero_()
+            self._dense = w
+        elif rows.shape[1] <= self.block if hold is None else hold:
             self._dense = self.dense()
         self.degrees = self._degrees(rows)
 

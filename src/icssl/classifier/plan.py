@@ -15,6 +15,7 @@ from scipy import sparse
 
 from icssl._util.errors import check_at_least, check_choice, check_device
 from icssl._util.hardware import free_bytes
+from icssl._util.threads import allowed_threads
 from icssl.classifier.eigenmap import EIGENFUNCTIONS, SPARE_COLUMNS, uses_lapack
 from icssl.classifier.graphs import (
     FEW_SOLVED_ROWS,
@@ -25,6 +26,7 @@ from icssl.classifier.graphs import (
 )
 from icssl.classifier.kernels import GRAPHS, MOST_KERNEL_VALUES, kernels_of
 from icssl.classifier.neighbour_search import MOST_BRUTE_FORCE_ROWS, has_index
+from icssl.classifier.view_graph import views_at_once
 
 BACKENDS = ("dense", "exact", "sparse")
 
@@ -117,14 +119,23 @@ def needed_memory(backend: Backend, size: Size) -> int:
         "exact": 5 * min(_BLOCK_WEIGHTS, n * n) + 4 * n * _BASIS,
         "sparse": 8 * n * min(backend.n_neighbors, n),
     }[backend.name]
-    # One after the other: columns by rank, the graph of a view, kernels with the labels.
+    # One after the other: columns by rank, the graphs of views, kernels with the labels.
     ranks = 8 * n * size.columns * 8 // size.bytes_each
     kernels = min(MOST_KERNEL_VALUES, n * m * len(kernels_of(size.graphs)))
-    passing = max(ranks, graph + 6 * n * _BASIS, 5 * kernels, _lapack_numbers(backend, n))
+    graph = max(graph + 6 * n * _BASIS, _lapack_numbers(backend, n))
+    passing = max(ranks, graph * _graphs_at_once(backend, size), 5 * kernels)
     lasting = n_graphs * n * (3 * size.columns + _BASIS) + 4 * m * m
     doubles = n * (2 * size.columns + 4 * size.classes + 8)
     estimate = size.bytes_each * (lasting + passing) + 8 * doubles
     return int(_MARGIN * estimate) + _ALWAYS
+
+
+def _graphs_at_once(backend: Backend, size: Size) -> int:
+    """Return how many graphs are made at the same time, in views of their own."""
+    if backend.name == "sparse":
+        return 1
+    n_views = len({graph.view for graph in size.graphs})
+    return min(views_at_once(size.rows), n_views, allowed_threads())
 
 
 def _lapack_numbers(backend: Backend, n: int) -> int:

@@ -11,14 +11,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from icssl._util.threads import map_in_threads
 from icssl.classifier.eigenmap import Eigenmap, waves
 from icssl.classifier.graph_exact import exact_distances, exact_graph
 from icssl.classifier.graph_sparse import NodeIndex, Nodes, SparseGraph, node_distances
 from icssl.classifier.graphs import (
+    MOST_WEIGHTS,
     Backend,
     DenseGraph,
     GraphSpec,
     NeighbourDistances,
+    PairDistances,
     PrecomputedGraph,
     WeightedGraph,
     graph_weights,
@@ -29,6 +32,8 @@ from icssl.classifier.neighbour_search import Search, all_neighbours, make_searc
 from icssl.classifier.views import take_rows
 
 _INDEXED_AT_ONCE = 2**14  # new rows that are placed together by their nearest neighbours
+_SHARED_WEIGHTS_GPU = 2**28  # distances of a view that its graphs share on a GPU, at most
+_ONE_THREAD_ROWS = 512  # graphs of more rows are made in several threads
 _START_COLUMNS = 16  # waves of the degrees that start an eigenmap without coordinates
 
 
@@ -103,13 +108,35 @@ class ViewGraph:
 
     @classmethod
     def of_points(
-        cls, spec: GraphSpec, points: Float[Tensor, "b n p"], k: int, backend: Backend
+        cls,
+        spec: GraphSpec,
+        points: Float[Tensor, "b n p"],
+        k: int,
+        backend: Backend,
+        pairs: PairDistances | None = None,
     ) -> "ViewGraph":
-        """Make the graph in which all weights between rows take part."""
+        """Make the graph in which all weights between rows take part.
+
+        Parameters
+        ----------
+        spec : GraphSpec
+            The declaration of the graph.
+        points : Tensor
+            The rows' coordinates in its view.
+        k : int
+            How many eigenfunctions to compute.
+        backend : Backend
+            How the graph is held: "dense" or "exact".
+        pairs : PairDistances, optional
+            All distances in the view, where several graphs share them.
+        """
         graph: WeightedGraph
         if backend.name == "exact":
             distances = exact_distances(points, spec.neighbours)
             graph = exact_graph(points, distances)
+        elif pairs is not None:
+            distances = pairs.to_neighbours(spec.neighbours)
+            graph = DenseGraph(points, distances, squared=pairs.squared)
         else:
             distances = neighbour_distances(
                 points, points, skip_self=True, neighbours=spec.neighbours
@@ -252,7 +279,7 @@ def view_graphs(
         How graphs are held; "sparse" takes one context at a time.
     """
     if backend.name != "sparse":
-        return [ViewGraph.of_points(g, points[g.view], k, backend) for g in graphs]
+        return _graphs_of_points(graphs, points, k, backend)
     nodes = Nodes.of_rows(x[0])
     # Graphs of one view share the index of its rows.
     searches = {view: make_search(rows[0, nodes.first]) for view, rows in points.items()}
@@ -262,6 +289,40 @@ def view_graphs(
         )
         for g in graphs
     ]
+
+
+def _graphs_of_points(
+    graphs: Sequence[GraphSpec],
+    points: Mapping[str, Float[Tensor, "b n p"]],
+    k: int,
+    backend: Backend,
+) -> list[ViewGraph]:
+    """Make graphs in which all weights take part, the views in threads of their own."""
+    b, n, _ = next(iter(points.values())).shape
+    on_cpu = next(iter(points.values())).device.type == "cpu"
+    fits = b * n**2 <= (MOST_WEIGHTS if on_cpu else _SHARED_WEIGHTS_GPU)
+
+    def make(view: str) -> dict[GraphSpec, ViewGraph]:
+        rows, own = points[view], [graph for graph in graphs if graph.view == view]
+        pairs = None
+        if backend.name == "dense" and fits:
+            most = max(graph.neighbours for graph in own)
+            pairs = PairDistances.of_rows(rows, most)
+        return {g: ViewGraph.of_points(g, rows, k, backend, pairs) for g in own}
+
+    views = list(dict.fromkeys(graph.view for graph in graphs))
+    made: dict[GraphSpec, ViewGraph] = {}
+    for of_view in map_in_threads(make, views, most=views_at_once(n) if on_cpu else 1):
+        made |= of_view
+    return [made[graph] for graph in graphs]
+
+
+def views_at_once(n: int) -> int:
+    """Return in how many views graphs of ``n`` rows are made together, on as many threads.
+
+    Small graphs are not worth a thread, and large ones take much memory each.
+    """
+    return 1 if n <= _ONE_THREAD_ROWS else max(1, min(4, 2 * MOST_WEIGHTS // n**2))
 
 
 def _contact(rows: NeighbourDistances, context: NeighbourDistances) -> Tensor:

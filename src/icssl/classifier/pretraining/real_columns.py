@@ -17,6 +17,7 @@ from icssl.classifier.pretraining.draws import Draws, pick, standardise
 
 _WIDEST = 6.0  # decades between the smallest and the largest unit of a table
 _MOST_CATEGORIES = 12
+_MISSING_CATEGORIES = 0.15  # of the columns of categories lack some
 # Half of the square distance that two categories have: as ColumnEncoder encodes them.
 _ONE_HOT = math.sqrt(0.5)
 _RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
@@ -86,57 +87,57 @@ def _units(draws: Draws, x: Tensor, decades: float) -> Tensor:
     return 10 ** (decades * draws.uniform(len(x), 1, x.shape[-1], low=-0.5, high=0.5))
 
 
-def _plain(draws: Draws, x: Tensor, decades: float) -> Tensor:
+def _plain_numbers(draws: Draws, x: Tensor, decades: float) -> Tensor:
     """Return numbers, positive in half of the tables."""
     start = draws.uniform(len(x), 1, x.shape[-1], low=3.0, high=12.0)
     return _units(draws, x, decades) * (x + (start if draws.chance(0.5) else 0.0))
 
 
-def _skewed(draws: Draws, x: Tensor, decades: float) -> Tensor:
+def _long_tail(draws: Draws, x: Tensor, decades: float) -> Tensor:
     """Return positive numbers with a long tail."""
     size = draws.uniform(len(x), 1, x.shape[-1], low=0.3, high=1.3)
     return _units(draws, x, decades) * (size * x).clamp(-6, 6).exp()
 
 
-def _heavy_tails(draws: Draws, x: Tensor, decades: float) -> Tensor:
+def _powers(draws: Draws, x: Tensor, decades: float) -> Tensor:
     """Return powers of the numbers, with the same sign."""
     power = draws.uniform(len(x), 1, x.shape[-1], low=0.5, high=2.5)
     return _units(draws, x, decades) * x.sign() * x.abs() ** power
 
 
-def _whole(draws: Draws, x: Tensor, decades: float) -> Tensor:
+def _whole_numbers(draws: Draws, x: Tensor, decades: float) -> Tensor:
     """Return whole numbers, as ages, counts and years are."""
     size = draws.log_uniform(len(x), 1, x.shape[-1], low=0.7, high=1 + 10 ** (decades / 2))
     start = draws.uniform(len(x), 1, x.shape[-1], low=0.0, high=4.0)
     return (size * (x + start)).round()
 
 
-def _indicator(draws: Draws, x: Tensor, decades: float) -> Tensor:
+def _indicators(draws: Draws, x: Tensor, decades: float) -> Tensor:
     """Return zeros and ones."""
     return (x > draws.uniform(len(x), 1, x.shape[-1], low=-1.0, high=1.5)).to(x.dtype)
 
 
-def _rounded(draws: Draws, x: Tensor, decades: float) -> Tensor:
+def _few_digits(draws: Draws, x: Tensor, decades: float) -> Tensor:
     """Return numbers with few digits."""
     step = draws.log_uniform(len(x), 1, x.shape[-1], low=0.02, high=0.6)
     start = draws.uniform(len(x), 1, x.shape[-1], low=0.0, high=6.0)
     return _units(draws, x, decades) * step * ((x + start) / step).round()
 
 
-def _mostly_zero(draws: Draws, x: Tensor, decades: float) -> Tensor:
+def _zero_inflation(draws: Draws, x: Tensor, decades: float) -> Tensor:
     """Return zero for most rows, and positive numbers for the others."""
     border = draws.uniform(len(x), 1, x.shape[-1], low=-0.5, high=1.2)
     return _units(draws, x, decades) * torch.relu(x - border)
 
 
 _FORMS: tuple[Callable[[Draws, Tensor, float], Tensor], ...] = (
-    _plain,
-    _skewed,
-    _heavy_tails,
-    _whole,
-    _indicator,
-    _rounded,
-    _mostly_zero,
+    _plain_numbers,
+    _long_tail,
+    _powers,
+    _whole_numbers,
+    _indicators,
+    _few_digits,
+    _zero_inflation,
 )
 
 
@@ -165,6 +166,8 @@ def encode_categories(
 ) -> Float[Tensor, "b n k"]:
     """Return one-hot columns of categories, some of them rare.
 
+    A missing category is zero in all of its columns.
+
     Parameters
     ----------
     draws : Draws
@@ -188,7 +191,11 @@ def encode_categories(
             logits = shares.log()[:, None] + strength * draws.normal(len(y), c, size)
             gumbel = -(-draws.uniform(*y.shape, size, low=1e-6).log()).log()
             category = (pick(logits, y) + gumbel).argmax(dim=-1)
-        encoded.append(_ONE_HOT * one_hot(category, size).to(sources.dtype))
+        block = _ONE_HOT * one_hot(category, size).to(sources.dtype)
+        if draws.chance(_MISSING_CATEGORIES):
+            is_known = draws.uniform(*y.shape, 1) >= draws.log_between(0.01, 0.3)
+            block = block * is_known
+        encoded.append(block)
     return torch.cat(encoded, dim=-1)
 
 
@@ -205,8 +212,6 @@ def remove_cells(
     cells: Float[Tensor, "b n d"],
     y: Int[Tensor, "b n"],
     c: int,
-    *,
-    empty: float = math.nan,
 ) -> Float[Tensor, "b n d"]:
     """Empty 1 to 30% of some columns, at random or more often in some classes.
 
@@ -220,12 +225,10 @@ def remove_cells(
         Classes.
     c : int
         Number of classes.
-    empty : float
-        Value of an empty cell.
     """
     b, _, d = cells.shape
     rate = draws.log_uniform(b, 1, d, low=0.01, high=0.3)
     rate = rate * (draws.uniform(1, 1, d) < draws.between(0.1, 1))
     if draws.chance(0.4):
         rate = (rate * pick(draws.log_uniform(b, c, d, low=0.2, high=3), y)).clamp(max=0.6)
-    return torch.where(draws.uniform(*cells.shape) < rate, empty, cells)
+    return torch.where(draws.uniform(*cells.shape) < rate, math.nan, cells)

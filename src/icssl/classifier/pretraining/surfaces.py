@@ -21,7 +21,7 @@ from icssl.classifier.pretraining.table_classes import draw_classes, regions, st
 _TURN = 2 * math.pi
 
 
-class SurfacePoints(NamedTuple):
+class _SurfacePoints(NamedTuple):
     """Points of a surface, and coordinates in which near points of the surface are near."""
 
     x: Float[Tensor, "b n q"]
@@ -44,7 +44,7 @@ def draw_sheets(draws: Draws, plan: TablePlan) -> Points:
     return place_in_columns(draws, sheet.x, plan.d), _cut(draws, sheet, plan)
 
 
-def _cut(draws: Draws, surface: SurfacePoints, plan: TablePlan) -> Tensor:
+def _cut(draws: Draws, surface: _SurfacePoints, plan: TablePlan) -> Tensor:
     """Return classes: regions nearest to random points, or stripes of one coordinate."""
     if draws.chance(0.5):
         return regions(draws, surface.coordinates, plan)
@@ -69,21 +69,21 @@ def _directions(draws: Draws, b: int, n: int, q: int) -> Tensor:
     return torch.nn.functional.normalize(draws.normal(b, n, q), dim=-1)
 
 
-def _ellipsoid(draws: Draws, b: int, n: int, q: int) -> SurfacePoints:
+def _ellipsoid(draws: Draws, b: int, n: int, q: int) -> _SurfacePoints:
     directions = _directions(draws, b, n, q)
     axes = draws.log_uniform(b, 1, q, low=0.6, high=1.6)
-    return SurfacePoints(axes * directions, directions)
+    return _SurfacePoints(axes * directions, directions)
 
 
-def _ring_torus(draws: Draws, b: int, n: int, q: int) -> SurfacePoints:
+def _ring_torus(draws: Draws, b: int, n: int, q: int) -> _SurfacePoints:
     u, v = _TURN * draws.uniform(b, n), _TURN * draws.uniform(b, n)
     minor = draws.uniform(b, 1, low=0.2, high=0.8)
     radius = 1 + minor * v.cos()
     x = torch.stack([radius * u.cos(), radius * u.sin(), minor * v.sin()], dim=-1)
-    return SurfacePoints(x, torus_functions(u, v, 1))
+    return _SurfacePoints(x, torus_functions(u, v, 1))
 
 
-def _twisted_band(draws: Draws, b: int, n: int, q: int) -> SurfacePoints:
+def _twisted_band(draws: Draws, b: int, n: int, q: int) -> _SurfacePoints:
     """Draw a band with any number of half twists: a ring, a Moebius band, and so on."""
     u = _TURN * draws.uniform(b, n)
     across = draws.uniform(b, 1, low=0.2, high=0.8) * draws.uniform(b, n, low=-1)
@@ -92,10 +92,10 @@ def _twisted_band(draws: Draws, b: int, n: int, q: int) -> SurfacePoints:
     radius = 1 + across * tilt.cos()
     x = torch.stack([radius * u.cos(), radius * u.sin(), across * tilt.sin()], dim=-1)
     # A band is narrow: where a point is along it says which points are near.
-    return SurfacePoints(x, torch.stack([u.cos(), u.sin()], dim=-1))
+    return _SurfacePoints(x, torch.stack([u.cos(), u.sin()], dim=-1))
 
 
-def _random_immersion(draws: Draws, b: int, n: int, q: int) -> SurfacePoints:
+def _random_immersion(draws: Draws, b: int, n: int, q: int) -> _SurfacePoints:
     """Draw a torus, Klein bottle or Moebius band, immersed by random smooth functions."""
     functions = draws.choice((torus_functions, klein_functions, moebius_functions))
     u, v = _TURN * draws.uniform(b, n), _TURN * draws.uniform(b, n)
@@ -103,7 +103,7 @@ def _random_immersion(draws: Draws, b: int, n: int, q: int) -> SurfacePoints:
     weights = draws.normal(b, coordinates.shape[-1], q)
     x = standardise(coordinates) @ weights
     ripples = draws.between(0, 0.3) * draws.normal(b, waves.shape[-1], q)
-    return SurfacePoints(x + standardise(waves) @ ripples, coordinates)
+    return _SurfacePoints(x + standardise(waves) @ ripples, coordinates)
 
 
 def torus_functions(u: Tensor, v: Tensor, order: int) -> Tensor:
@@ -126,7 +126,7 @@ def moebius_functions(u: Tensor, v: Tensor, order: int) -> Tensor:
     return torch.stack([*waves, half.cos() * across, half.sin() * across], dim=-1)
 
 
-_CLOSED: tuple[Callable[[Draws, int, int, int], SurfacePoints], ...] = (
+_CLOSED: tuple[Callable[[Draws, int, int, int], _SurfacePoints], ...] = (
     _ellipsoid,
     _ring_torus,
     _twisted_band,
@@ -135,7 +135,7 @@ _CLOSED: tuple[Callable[[Draws, int, int, int], SurfacePoints], ...] = (
 )
 
 
-def _roll(draws: Draws, b: int, n: int) -> SurfacePoints:
+def _roll(draws: Draws, b: int, n: int) -> _SurfacePoints:
     """Draw a sheet that is rolled up, tighter or wider towards its end."""
     t, height = draws.uniform(b, n), draws.uniform(b, n)
     start = draws.uniform(b, 1, low=0.3, high=1)
@@ -145,23 +145,23 @@ def _roll(draws: Draws, b: int, n: int) -> SurfacePoints:
     tall = radius.amax(dim=1, keepdim=True) * draws.log_uniform(b, 1, low=0.5, high=2.5)
     x = torch.stack([radius * angle.cos(), radius * angle.sin(), tall * height], dim=-1)
     length = radius.mean(dim=1, keepdim=True) * _TURN * turns
-    return SurfacePoints(x, torch.stack([length * t, tall * height], dim=-1))
+    return _SurfacePoints(x, torch.stack([length * t, tall * height], dim=-1))
 
 
-def _s_curve(draws: Draws, b: int, n: int) -> SurfacePoints:
+def _s_curve(draws: Draws, b: int, n: int) -> _SurfacePoints:
     """Draw a sheet bent one way and then the other."""
     bend = draws.uniform(b, 1, low=0.8, high=1.8) * math.pi
     angle = bend * draws.uniform(b, n, low=-1)
     tall = draws.log_uniform(b, 1, low=0.7, high=3)
     height = tall * draws.uniform(b, n)
     x = torch.stack([angle.sin(), angle.sign() * (angle.cos() - 1), height], dim=-1)
-    return SurfacePoints(x, torch.stack([angle, height], dim=-1))
+    return _SurfacePoints(x, torch.stack([angle, height], dim=-1))
 
 
-def _waved_sheet(draws: Draws, b: int, n: int) -> SurfacePoints:
+def _waved_sheet(draws: Draws, b: int, n: int) -> _SurfacePoints:
     """Draw a sheet with waves in one or both directions."""
     place = draws.uniform(b, n, 2, low=-1)
     angle = place * draws.uniform(b, 1, 2, low=0.0, high=2.5) * math.pi
     phase = _TURN * draws.uniform(b, 1, 2)
     lift = draws.between(0.2, 1) * (angle + phase).sin().sum(dim=-1, keepdim=True)
-    return SurfacePoints(torch.cat([place, lift], dim=-1), place)
+    return _SurfacePoints(torch.cat([place, lift], dim=-1), place)

@@ -108,7 +108,8 @@ class SyntheticTables(NamedTuple):
         Number of classes.
     one_unit : bool
         Whether all numbers have one unit, so that the differences between the spreads of
-        columns tell something about the classes.
+        columns tell something about the classes. False for tables that mix units, and
+        for tables that were standardised.
     """
 
     cells: Float[Tensor, "b n d"]
@@ -239,9 +240,11 @@ def _clip(value: int, bounds: tuple[int, int]) -> int:
 
 def _draw_units(draws: Draws, kind: str) -> str:
     """Draw whether the columns of a batch have one unit, own units, or both."""
-    one, own, _ = _UNITS.get(kind, _UNITS_OF_OTHERS)
+    one_share, own_share, _ = _UNITS.get(kind, _UNITS_OF_OTHERS)
     place = draws.between(0, 1)
-    return "one" if place < one else "own" if place < one + own else "mixed"
+    if place < one_share:
+        return "one"
+    return "own" if place < one_share + own_share else "mixed"
 
 
 def _record(
