@@ -288,6 +288,7 @@ BENCHMARK_FIGURES = {"convergence": {"convergence.png"}, "attention": {"attentio
         ("explore", ["--clicks", "1", "--points", "40"]),
         ("training", ["--seconds", "0.01", "--rounds", "1", "--only", "eager", "--toy"]),
         ("classifier", ["--draws", "1", "--repeats", "1"]),
+        ("regressor", ["--draws", "1", "--targets", "10", "--tables", "wine"]),
         ("scale_classifier", ["--sizes", "600", "--threads", "1", "--models", "one view"]),
     ],
 )

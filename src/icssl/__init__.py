@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from icssl.classifier.estimator import ICSSLClassifier
     from icssl.classifier.labelled_fold import LabelledFold
+    from icssl.classifier.regressor import ICSSLRegressor
     from icssl.episodes.episode import Episode
     from icssl.model.baseline import BaselineConfig, BaselineTransformer
     from icssl.model.build import load_model, save_model
@@ -19,6 +20,7 @@ __all__ = [
     "BaselineTransformer",
     "Episode",
     "ICSSLClassifier",
+    "ICSSLRegressor",
     "ICSSLTransformer",
     "LabelledFold",
     "ModelConfig",
@@ -32,6 +34,7 @@ _MODULES = {
     "BaselineTransformer": "icssl.model.baseline",
     "Episode": "icssl.episodes.episode",
     "ICSSLClassifier": "icssl.classifier.estimator",
+    "ICSSLRegressor": "icssl.classifier.regressor",
     "ICSSLTransformer": "icssl.model.transformer",
     "LabelledFold": "icssl.classifier.labelled_fold",
     "ModelConfig": "icssl.model.model_config",

@@ -277,14 +277,18 @@ class ContextEstimator(
         for x in self._new_rows(X):
             with torch.no_grad(), one_thread(when=x.shape[1] <= SOLVED_ROWS):
                 prediction = self._fitted.predict_new(x, parts=parts)
-            yield prediction.reorder(self._order.back_classes, self._labelled_places())
+            yield prediction.reorder(self._class_places(), self._labelled_places())
 
     def _predict_context(self, *, parts: bool = False) -> Prediction:
         """Return the prediction of the rows of ``fit``."""
         with torch.no_grad():
             prediction = self._fitted.predict_context(parts=parts)
         places, back = self._labelled_places(), self._order.back
-        return prediction.reorder(self._order.back_classes, places, back)
+        return prediction.reorder(self._class_places(), places, back)
+
+    def _class_places(self) -> ndarray:
+        """Return where each class stands among the columns of a prediction."""
+        return self._order.back_classes
 
     def _labelled_places(self) -> ndarray:
         """Return where each labelled row stands among those that were fitted."""

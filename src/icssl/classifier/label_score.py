@@ -67,8 +67,8 @@ class LabelScore:
         if not self.alone:
             return text
         count = "1 label is" if self.alone == 1 else f"{self.alone} labels are"
-        each = "its" if self.alone == 1 else "their"
-        return f"{text} {count} not judged: no other row of {each} class has one."
+        whose = "its" if self.alone == 1 else "their"
+        return f"{text} {count} not judged: no other row of {whose} class has one."
 
 
 def judge_labels(

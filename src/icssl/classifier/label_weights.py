@@ -34,14 +34,14 @@ def read_label_weights(
     """
     if asked is None:
         return None
-    given = _as_numbers(asked)
-    if given.shape != labelled.shape:
+    numbers = _as_numbers(asked)
+    if numbers.shape != labelled.shape:
         raise ValueError(
             f"sample_weight must have one number for each of the {len(labelled)} rows, got "
-            f"an array of shape {given.shape}."
+            f"an array of shape {numbers.shape}."
         )
-    _check_values(given, labelled)
-    weights = np.where(labelled, given, 0.0)
+    _check_values(numbers, labelled)
+    weights = np.where(labelled, numbers, 0.0)
     positive = weights[weights > 0]
     if (positive == positive[0]).all() and len(positive) == labelled.sum():
         return None
@@ -60,15 +60,15 @@ def _as_numbers(asked: Any) -> ndarray:
         ) from error
 
 
-def _check_values(given: Float[ndarray, " n"], labelled: Bool[ndarray, " n"]) -> None:
-    wrong = np.flatnonzero(labelled & ~(np.isfinite(given) & (given >= 0)))
+def _check_values(numbers: Float[ndarray, " n"], labelled: Bool[ndarray, " n"]) -> None:
+    wrong = np.flatnonzero(labelled & ~(np.isfinite(numbers) & (numbers >= 0)))
     if len(wrong):
         row = int(wrong[0])
         raise ValueError(
-            f"sample_weight must be finite and not negative, got {given[row]} for row "
+            f"sample_weight must be finite and not negative, got {numbers[row]} for row "
             f"{row}, which has a label."
         )
-    if not (given[labelled] > 0).any():
+    if not (numbers[labelled] > 0).any():
         raise ValueError(
             "sample_weight is zero for every row that has a label: at least one row of "
             "each class needs a positive weight."
