@@ -2,9 +2,10 @@
 
 Measures the accuracy on unlabelled rows where the answer is known: blobs, two moons from
 one label per class, linear classes compared with logistic regression, digits. Then measures
-the time of fits of 1,000 and of 20,000 rows and 20 columns, compared with label spreading,
-and of the import. Writes results/benchmark-classifier.json and prints the same JSON as its
-last line. Takes a few minutes.
+the time of fits of 1,000 and of 20,000 rows and 20 columns, compared with label spreading
+and, where scripts/fetch_tabpfn.py has fetched it and rows are few, TabPFN v1, and of the
+import. Writes results/benchmark-classifier.json and prints the same JSON as its last line.
+Takes a few minutes.
 
     python benchmarks/classifier.py [--draws 10] [--repeats 5] [--many-rows 20000]
         [--root FOLDER]
@@ -19,6 +20,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+import pandas as pd
 from sklearn.datasets import load_digits, make_blobs, make_classification, make_moons
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -26,6 +28,9 @@ from sklearn.semi_supervised import LabelSpreading
 
 from icssl import ICSSLClassifier
 from icssl.classifier.weights import weights_id
+from icssl.methods.peers import Context
+from icssl.methods.registry import recipe_of
+from icssl.methods.tabpfn import has_tabpfn
 
 
 def few_labels(truth, per_class, rng):
@@ -98,15 +103,28 @@ def accuracies(draws):
     return found
 
 
-def time_fits(n, models, repeats):
+def fit_tabpfn(x, y):
+    """Predict all rows by TabPFN v1, with the settings of ``icssl bench real``."""
+    context = Context(pd.DataFrame(x), np.maximum(y, 0), y >= 0, int(y.max()) + 1)
+    recipe_of("real", "tabpfn").method(context, seed=0)
+
+
+FITS = {
+    "ours": lambda x, y: ICSSLClassifier().fit(x, y),
+    "label spreading": lambda x, y: LabelSpreading().fit(x, y),
+    "label spreading, knn": lambda x, y: LabelSpreading(kernel="knn").fit(x, y),
+}
+
+
+def time_fits(n, fits, repeats):
     """Return median seconds of a fit of ``n`` x 20, and of processors, taken in turns."""
     x, truth = make_classification(n, 20, n_informative=8, n_classes=3, random_state=0)
     y = few_labels(truth, 10, np.random.default_rng(0))
-    times = {name: [] for name in models}
+    times = {name: [] for name in fits}
     for _ in range(repeats + 1):  # the first warms up
-        for name, model in models.items():
+        for name, fit in fits.items():
             began, worked = time.perf_counter(), time.process_time()
-            model().fit(x, y)
+            fit(x, y)
             elapsed = time.perf_counter() - began, time.process_time() - worked
             times[name].append(elapsed)
     return {
@@ -115,18 +133,14 @@ def time_fits(n, models, repeats):
     }
 
 
-def neighbour_spreading():
-    """Return label spreading on a graph of nearest neighbours."""
-    return LabelSpreading(kernel="knn")
-
-
 def seconds(repeats, many_rows):
     """Return seconds of small and of large fits: [elapsed, of processors]."""
-    models = {"ours": ICSSLClassifier, "label spreading, knn": neighbour_spreading}
-    small = {**models, "label spreading": LabelSpreading}  # of many rows it holds a matrix
+    small = {**FITS, "TabPFN v1": fit_tabpfn} if has_tabpfn() else FITS
+    # Label spreading with a Gaussian kernel holds a matrix of all rows.
+    large = {name: FITS[name] for name in ("ours", "label spreading, knn")}
     return {
         "1,000 x 20": time_fits(1000, small, repeats),
-        f"{many_rows:,} x 20": time_fits(many_rows, models, min(repeats, 2)),
+        f"{many_rows:,} x 20": time_fits(many_rows, large, min(repeats, 2)),
     }
 
 
