@@ -2,9 +2,10 @@
 
 Measures the accuracy on unlabelled rows where the answer is known: blobs, two moons from
 one label per class, linear classes compared with logistic regression, digits. Then measures
-the time of a fit of 1,000 rows and 20 columns, compared with label spreading, and of the
-import. Writes results/benchmark-classifier.json and prints the same JSON as its last line.
-Takes a minute or two.
+the time of a fit of 1,000 rows and 20 columns, compared with label spreading and, where
+scripts/fetch_tabpfn.py has fetched it, TabPFN v1, and of the import. Writes
+results/benchmark-classifier.json and prints the same JSON as its last line. Takes a minute
+or two.
 
     python benchmarks/classifier.py [--draws 10] [--repeats 5] [--root FOLDER]
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+import pandas as pd
 from sklearn.datasets import load_digits, make_blobs, make_classification, make_moons
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -25,6 +27,9 @@ from sklearn.semi_supervised import LabelSpreading
 
 from icssl import ICSSLClassifier
 from icssl.classifier.weights import weights_id
+from icssl.methods.peers import Context
+from icssl.methods.registry import recipe_of
+from icssl.methods.tabpfn import has_tabpfn
 
 
 def few_labels(truth, per_class, rng):
@@ -97,18 +102,29 @@ def accuracies(draws):
     return found
 
 
+def fit_tabpfn(x, y):
+    """Predict all rows by TabPFN v1, with the settings of ``icssl bench real``."""
+    context = Context(pd.DataFrame(x), np.maximum(y, 0), y >= 0, int(y.max()) + 1)
+    recipe_of("real", "tabpfn").method(context, seed=0)
+
+
+FITS = {
+    "ours": lambda x, y: ICSSLClassifier().fit(x, y),
+    "label spreading": lambda x, y: LabelSpreading().fit(x, y),
+    "label spreading, knn": lambda x, y: LabelSpreading(kernel="knn").fit(x, y),
+}
+
+
 def seconds(repeats):
-    """Return the median time of a fit, ours and label spreading's in turns."""
+    """Return the median time of a fit, ours and those of the peers in turns."""
     x, truth = make_classification(1000, 20, n_informative=8, n_classes=3, random_state=0)
     y = few_labels(truth, 10, np.random.default_rng(0))
-    times = {"ours": [], "label spreading": []}
+    fits = {**FITS, "TabPFN v1": fit_tabpfn} if has_tabpfn() else FITS
+    times = {name: [] for name in fits}
     for _ in range(repeats + 1):
-        for name, model in (
-            ("ours", ICSSLClassifier()),
-            ("label spreading", LabelSpreading()),
-        ):
+        for name, fit in fits.items():
             began = time.perf_counter()
-            model.fit(x, y)
+            fit(x, y)
             times[name].append(time.perf_counter() - began)
     return {name: round(median(each[1:]), 4) for name, each in times.items()}
 

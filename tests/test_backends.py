@@ -51,6 +51,7 @@ from icssl.classifier.neighbour_search import (
     IndexSearch,
     all_neighbours,
     make_search,
+    smallest,
 )
 from icssl.classifier.plan import (
     BACKENDS,
@@ -268,7 +269,8 @@ def test_a_sparse_graph_takes_the_larger_weight_and_no_own_one():
     w = sparse.csr_matrix(np.array([[7.0, 1, 0], [3, 0, 0], [0, 2, 5]]))
     graph = SparseGraph(w, torch.empty(0, dtype=torch.float64))
     found = graph.times(torch.eye(3).double()[None])[0]
-    assert found.tolist() == [[0, 3, 0], [3, 0, 2], [0, 2, 0]]
+    expected = torch.tensor([[0, 3, 0], [3, 0, 2], [0, 2, 0]]).double()
+    torch.testing.assert_close(found, expected, **F64)
     assert w.diagonal().tolist() == [7, 0, 5]  # the given one stays as it was
 
 
@@ -866,3 +868,12 @@ def test_a_bar_where_it_is_asked_for(monkeypatch, capsys):
     assert out == ""
     assert "predicting" in err
     assert "100%" in err
+
+
+@pytest.mark.parametrize(("n", "count"), [(5, 5), (100, 3), (1000, 33), (4099, 20)])
+def test_the_smallest_are_those_of_a_sort(generator, n, count):
+    values = torch.randn(7, n, generator=generator)
+    found, indices = smallest(values, count)
+    expected = values.sort(dim=-1)
+    assert torch.equal(found, expected.values[:, :count])
+    assert torch.equal(indices, expected.indices[:, :count])

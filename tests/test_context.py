@@ -1147,7 +1147,9 @@ DOCS = Path(__file__).parents[1] / "docs"
 def test_the_page_on_the_walk_names_every_file_that_a_fit_passes():
     script = runpy.run_path(str(DOCS.parent / "scripts" / "draw_walk.py"))
     files = script["trace"]().files
-    assert next(iter(files)) == "classifier/estimator.py"
+    # The first is where a small table is limited to one thread.
+    first = ["classifier/context_estimator.py", "classifier/estimator.py"]
+    assert [file for file in files if "_util" not in file][:2] == first
     steps = [f"classifier/{name}.py" for name in ("views", "graphs", "eigenmap", "gate")]
     order = [file for file in files if file in steps]
     assert order == steps

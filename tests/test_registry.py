@@ -114,4 +114,6 @@ def check_stated(stated, made):
 @pytest.mark.parametrize(("place", "name"), STATED)
 def test_methods_have_the_settings_that_are_stated(place, name):
     recipe = recipe_of(place, name)
+    if not recipe.is_installed:
+        pytest.skip(f"{name} is not installed")
     check_stated(ast.parse(recipe.stated_settings, mode="eval").body, recipe.method)

@@ -14,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icssl.classifier.eigensolvers import (
-    LEAST_DAMPED,
     batched_eigenvectors,
     filtered_eigenvectors,
     leading_eigenvectors,
@@ -33,6 +32,7 @@ EIGENFUNCTIONS = 48
 PASSES = 24  # over the rows of one view: distances, degrees, the filter, and the values
 SPARE_COLUMNS = 16  # columns beyond those wanted, which help the last of them converge
 _FADING = 0.05  # share of what lies above the last eigenvalue, where functions fade out
+_LEAST_VALUE = 0.2  # eigenvalues are taken to be so large, where they are divided by
 _TINY = 1e-12
 
 
@@ -114,7 +114,7 @@ class Eigenmap:
         its eigenvalue. It is undone by a division.
         """
         # Small eigenvalues are those of noise, and dividing by them would blow it up.
-        return means / self.values.clamp(min=LEAST_DAMPED / 2)[:, None]
+        return means / self.values.clamp(min=_LEAST_VALUE)[:, None]
 
     def diffusion_features(
         self, functions: Float[Tensor, "b r k"], time: float | Tensor
@@ -150,11 +150,26 @@ def _shares(values: Float[Tensor, "b s"]) -> Float[Tensor, "b k"]:
 def waves(rows: Float[Tensor, "b n p"], k: int) -> Float[Tensor, "b n s"]:
     """Return sines of random projections of rows, from which an iteration starts.
 
-    The projections are fixed, and a row's waves depend on that row alone: the start is the
-    same in whatever order the rows come.
+    The projections are fixed, a row's waves depend on that row alone, and axes have an
+    order and a direction of their own: the start is the same in whatever order rows and
+    columns come and whatever sign a column has. It is computed in float64: sines of two or
+    three columns nearly depend on each other, and rounding must not choose among them.
     """
     count = min(rows.shape[1], k + SPARE_COLUMNS)
     generator = torch.Generator().manual_seed(0)
     directions = torch.randn(rows.shape[-1], count, generator=generator)
     phases = math.tau * torch.rand(count, generator=generator)
-    return torch.sin(3 * rows @ directions.to(rows) + phases.to(rows))
+    axes = _own_axes(rows.double())
+    return torch.sin(3 * axes @ directions.to(axes) + phases.to(axes))
+
+
+def _own_axes(rows: Float[Tensor, "b n p"]) -> Float[Tensor, "b n p"]:
+    """Return coordinates in an order and with signs that these alone decide.
+
+    Moments with the squared lengths of rows tell axes apart, even those of ranks, all of
+    which have the same symmetric distribution.
+    """
+    lengths = rows.square().sum(-1, keepdim=True)
+    order = (rows.square() * lengths).mean(1).argsort(dim=-1, stable=True)
+    rows = rows.gather(2, order[:, None].expand_as(rows))
+    return torch.where((rows * lengths).mean(1, keepdim=True) < 0, -rows, rows)

@@ -18,15 +18,11 @@ from torch import Tensor
 from icssl._util.lapack import largest_eigenpairs
 from icssl.classifier.graphs import WeightedGraph
 
-LEAST_DAMPED = 0.4
-"""Eigenvalues below it are filtered out where the matrix is never formed."""
-
-_DEGREE = 7  # of the filter's polynomial: one pass over the graph per degree
 _DOUBLE_ROWS = 512  # matrices of more rows are solved in float32 first
 _LEAST_REFINED = 0.1  # eigenvalues whose eigenvectors are refined after float32
 _WHOLE_ROWS = 2  # matrices of so many times the wanted columns are decomposed as a whole
-_BATCHED_ROUNDS = 8  # most rounds of the filter for a batch; five or six are usual
-_BATCHED_TOLERANCE = 1e-4  # change of the eigenvalues after which a batch is done
+_BATCHED_PASSES = 80  # most products with a batch of matrices; 20 to 50 are usual
+_TOLERANCE = 1e-4  # change of the eigenvalues in a round after which they have converged
 _MOST_DEGREE = 24  # where eigenvalues are all near one, and columns hardly grow
 _MOST_AMPLIFIED = 1e4  # growth of a column in one round, from which float32 recovers
 _TINY = 1e-12
@@ -100,20 +96,80 @@ def batched_eigenvectors(
         values, vectors = torch.linalg.eigh(matrix)
         return values.flip(-1)[:, :count], vectors.flip(-1)[..., :count]
 
-    def multiply(x: Tensor) -> Tensor:
-        return matrix @ x
+    return _filter_subspace(
+        lambda x: matrix @ x, _orthonormalise(start).to(matrix), count, _BATCHED_PASSES
+    )
 
-    x = _orthonormalise(_orthonormalise(start))
-    product = multiply(x)
+
+def filtered_eigenvectors(
+    graph: WeightedGraph,
+    constant: Float[Tensor, "b n 1"],
+    start: Float[Tensor, "b n s"],
+    count: int,
+) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
+    """Return leading eigenvalues and eigenvectors of a graph whose matrix is not formed.
+
+    Every pass over the graph is linear attention.
+
+    Parameters
+    ----------
+    graph : WeightedGraph
+        The graph, which is multiplied with columns.
+    constant : Tensor
+        Its first eigenvector, which is left out.
+    start : Tensor
+        Columns that the iteration starts from, some more than are wanted.
+    count : int
+        How many eigenvectors to return.
+    """
+    constant = graph.arrange(constant)
+    start = _orthonormalise(_orthonormalise(start)).to(constant)
+
+    def project(x: Tensor) -> Tensor:
+        return x - constant * (constant.mT @ x)
+
+    values, vectors = _filter_subspace(
+        graph.times_arranged, graph.arrange(start), count, graph.passes, project
+    )
+    return values, graph.restore(vectors)
+
+
+def _filter_subspace(
+    multiply: Callable[[Tensor], Tensor],
+    start: Float[Tensor, "b n s"],
+    count: int,
+    passes: int,
+    project: Callable[[Tensor], Tensor] = lambda x: x,
+) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
+    """Return leading eigenvalues and eigenvectors by a filtered subspace iteration.
+
+    A Chebyshev filter damps small eigenvalues, in rounds. The least that a round finds is
+    where the next round begins to damp.
+
+    Parameters
+    ----------
+    multiply : callable
+        Multiplies the matrix with columns.
+    start : Tensor
+        Columns to start from.
+    count : int
+        How many eigenvectors to return.
+    passes : int
+        Products with the matrix, at most; fewer where eigenvalues have converged.
+    project : callable
+        Takes known eigenvectors out of columns, which grow back by rounding in a round.
+    """
+    x = _orthonormalise(project(start))
+    product, passes = multiply(x), passes - 1
     values = torch.linalg.eigvalsh(_gram(x, product))
-    for _ in range(_BATCHED_ROUNDS):
+    while passes > 0:
         # The least Ritz value is never above the eigenvalue it stands for.
-        damped = values[:, :1, None].clamp(0, 1 - _BATCHED_TOLERANCE).to(x.dtype)
-        x = _chebyshev(multiply, x, product, damped, _safe_degree(damped))
-        x = _orthonormalise(x)
-        product, before = multiply(x), values
+        damped = values[:, :1, None].clamp(0, 1 - _TOLERANCE).to(x.dtype)
+        degree = min(_safe_degree(damped), passes)
+        x = _orthonormalise(project(_chebyshev(multiply, x, product, damped, degree)))
+        product, before, passes = multiply(x), values, passes - degree
         values = torch.linalg.eigvalsh(_gram(x, product))
-        if (values - before)[:, -count:].abs().max() < _BATCHED_TOLERANCE:
+        if (values - before)[:, -count:].abs().max() < _TOLERANCE:
             break
     values, rotation = torch.linalg.eigh(_gram(x, product))
     values, rotation = (part.flip(-1)[..., :count] for part in (values, rotation))
@@ -122,7 +178,8 @@ def batched_eigenvectors(
 
 def _gram(a: Float[Tensor, "b n s"], c: Float[Tensor, "b n s"]) -> Float[Tensor, "b s s"]:
     """Return the products of all columns, symmetric and summed in float64."""
-    products = a.mT.double() @ c.double()
+    a64 = a.double()
+    products = a64.mT @ (a64 if c is a else c.double())
     return (products + products.mT) / 2
 
 
@@ -153,35 +210,6 @@ def _safe_degree(damped: Float[Tensor, "b 1 1"]) -> int:
     return int(min(max(degree, 2), _MOST_DEGREE))
 
 
-def filtered_eigenvectors(
-    graph: WeightedGraph,
-    constant: Float[Tensor, "b n 1"],
-    start: Float[Tensor, "b n s"],
-    count: int,
-) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
-    """Return leading eigenvalues and eigenvectors by subspace iteration.
-
-    Every pass over the graph is linear attention. A Chebyshev filter damps small
-    eigenvalues. In a graph of many rows all wanted eigenvalues are near one: the least that
-    a round finds is therefore where the next round begins to damp.
-    """
-
-    def multiply(x: Tensor) -> Tensor:
-        return graph @ x - constant * (constant.mT @ x)
-
-    x, product = start, multiply(start)
-    damped = start.new_full((len(start), 1, 1), LEAST_DAMPED)
-    for _ in range(graph.rounds):
-        x = torch.linalg.qr(_chebyshev(multiply, x, product, damped, _DEGREE)).Q
-        product = multiply(x)
-        # Rayleigh-Ritz: the eigenvectors within the subspace that was found.
-        small = x.mT @ product
-        values, rotation = torch.linalg.eigh((small + small.mT) / 2)
-        damped = values[:, :1, None].clamp(min=LEAST_DAMPED, max=1)
-    values, rotation = (part.flip(-1)[..., :count] for part in (values, rotation))
-    return values, x @ rotation
-
-
 def _chebyshev(
     multiply: Callable[[Tensor], Tensor],
     x: Tensor,
@@ -197,6 +225,7 @@ def _chebyshev(
     middle, half = (damped - 1) / 2, (damped + 1) / 2
     before, now = x, (product - middle * x) / half
     for _ in range(degree - 1):
-        mapped = (multiply(now) - middle * now) / half
-        before, now = now, 2 * mapped - before
+        # In place: columns of many rows do not fit the caches.
+        after = multiply(now).mul_(2 / half).addcmul_(now, -2 * middle / half)
+        before, now = now, after.sub_(before)
     return now

@@ -22,11 +22,12 @@ from torch.nn.functional import embedding_bag, pad
 from icssl.classifier.graphs import (
     BANDWIDTH_NEIGHBOURS,
     FEW_SOLVED_ROWS,
-    FILTER_ROUNDS,
+    FILTER_PASSES,
     NeighbourDistances,
     WeightedGraph,
     blocks,
     distances_from_nearest,
+    inverse_sqrt,
     rbf_weights,
     walk_probabilities,
 )
@@ -124,7 +125,7 @@ class SparseGraph(WeightedGraph):
     """
 
     solved_rows = FEW_SOLVED_ROWS  # a matrix of all rows is what it is to do without
-    rounds = FILTER_ROUNDS + 1  # a pass costs little here
+    passes = FILTER_PASSES + 8  # a pass costs little here
 
     def __init__(
         self, w: sparse.csr_matrix, like: Tensor, counts: Int[Tensor, " n"] | None = None
@@ -149,8 +150,16 @@ class SparseGraph(WeightedGraph):
         self._starts, self._others = (
             torch.from_numpy(part).to(device) for part in (w.indptr, w.indices)
         )
+        self._back = torch.empty_like(self._order)
+        self._back[self._order] = torch.arange(len(order), device=device)
         self._w = torch.from_numpy(w.data).to(like)
-        self.degrees = self._degrees(like.new_empty(1, len(order), 0))
+        ones = like.new_ones(1, len(order), 1)
+        self.degrees = self.restore(self.times_arranged(ones))[..., 0]
+        # The weights are held as D^-1/2 W D^-1/2, which is what a filter multiplies with.
+        self._root = self.arrange(inverse_sqrt(self.regularised_degrees)[..., None])
+        root = self._root[0, :, 0]
+        self._w *= root[self._others.long()]
+        self._w *= root.repeat_interleave(self._starts.diff())
 
     @classmethod
     def of_neighbours(
@@ -176,18 +185,32 @@ class SparseGraph(WeightedGraph):
 
     def times(self, x: Float[Tensor, "1 n k"]) -> Float[Tensor, "1 n k"]:
         """Multiply W with columns: every row sums over its neighbours."""
+        # A row without a neighbour has no weight, and a root of zero.
+        root = torch.where(self._root > 0, 1 / self._root, 0.0)
+        return self.restore(root * self.times_arranged(root * self.arrange(x)))
+
+    def __matmul__(self, x: Float[Tensor, "1 n k"]) -> Float[Tensor, "1 n k"]:
+        return self.restore(self.times_arranged(self.arrange(x)))
+
+    def arrange(self, x: Float[Tensor, "1 n k"]) -> Float[Tensor, "1 n k"]:
+        """Return columns with neighbours beside each other."""
+        return x[:, self._order]
+
+    def restore(self, x: Float[Tensor, "1 n k"]) -> Float[Tensor, "1 n k"]:
+        """Return arranged columns in the order of the rows of the context."""
+        return x[:, self._back]
+
+    def times_arranged(self, x: Float[Tensor, "1 n k"]) -> Float[Tensor, "1 n k"]:
+        """Multiply with arranged columns."""
         # An embedding bag is a product of a sparse matrix with threads over its rows.
-        in_order = embedding_bag(
+        return embedding_bag(
             self._others,
-            x[0, self._order],
+            x[0],
             self._starts,
             mode="sum",
             per_sample_weights=self._w,
             include_last_offset=True,
-        )
-        product = torch.empty_like(in_order)
-        product[self._order] = in_order
-        return product[None]
+        )[None]
 
 
 @dataclass(frozen=True)

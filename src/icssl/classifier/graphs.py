@@ -23,7 +23,7 @@ SPARSE_NEIGHBOURS = 32
 
 SHARPNESS = 4.0  # how fast weights fall: the exponent at one unit of contrast
 MOST_WEIGHTS = 2**24  # weights between rows that are computed at once: all of 4,096 rows
-FILTER_ROUNDS = 3  # rounds of the Chebyshev filter, where eigenvectors are iterated
+FILTER_PASSES = 22  # products with a graph whose eigenvectors are iterated, at most
 SOLVED_ROWS = 2**12  # most rows whose eigenvectors are exact, by LAPACK
 FEW_SOLVED_ROWS = 2**10  # the same where iterating is cheaper: on a GPU, of sparse graphs
 _LEAST_CONTRAST = 1e-3  # as a share of the last neighbour's distance, and of a row's length
@@ -192,11 +192,11 @@ class WeightedGraph:
 
     ``graph @ x`` is the product with the normalised weights D^-1/2 W D^-1/2, where D are
     the degrees. A subclass says how W is multiplied with, and how its eigenmap is computed:
-    up to ``solved_rows`` by LAPACK, beyond in so many ``rounds`` of a filter.
+    up to ``solved_rows`` by LAPACK, beyond by a filter of at most so many ``passes``.
     """
 
     degrees: Float[Tensor, "b n"]
-    rounds: int = FILTER_ROUNDS
+    passes: int = FILTER_PASSES
     solved_rows: int = SOLVED_ROWS
 
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
@@ -206,6 +206,18 @@ class WeightedGraph:
     def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
         root = inverse_sqrt(self.regularised_degrees)[..., None]
         return root * self.times(root * x)
+
+    def arrange(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """Return columns with their rows in the order that the fastest product wants."""
+        return x
+
+    def restore(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """Return arranged columns in the order of the rows of the context."""
+        return x
+
+    def times_arranged(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """Multiply D^-1/2 W D^-1/2 with columns that are arranged, as the result is."""
+        return self @ x
 
     @property
     def regularised_degrees(self) -> Float[Tensor, "b n"]:

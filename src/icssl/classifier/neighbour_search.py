@@ -15,13 +15,14 @@ from torch import Tensor
 
 from icssl.classifier.graphs import blocks
 
-BRUTE_FORCE_ROWS = 10_000
+BRUTE_FORCE_ROWS = 2**14
 """Contexts of more rows have an index, where it is installed."""
 
 MOST_BRUTE_FORCE_ROWS = 100_000
 """Contexts of more rows need an index: comparing all rows would take minutes per view."""
 
-_DISTANCES_AT_ONCE = 2**22  # small enough for the caches, large enough for threads
+_DISTANCES_AT_ONCE = 2**20  # small enough for the caches, large enough for threads
+_GROUP = 8  # distances of which the least is looked at first
 _QUERIED_ROWS = 2**17  # rows that an index is asked for at once, some of every cell
 _CELLS, _CELL_ROWS = 4.0, 64  # cells: 4 times the root of the rows, of 64 rows at least
 _SAMPLED_ROWS, _MEAN_ROUNDS = 64, 10  # rows per cell that its mean is fitted to, and rounds
@@ -44,14 +45,41 @@ class BruteForceSearch:
     def __call__(self, rows: Float[Tensor, "r p"], count: int) -> Nearest:
         """Return the nearest ``count`` of each row."""
         nearest, sizes = _empty_nearest(rows, count), rows.square().sum(-1, keepdim=True)
+        # A row's own size does not change which are nearest: it is added to those. The
+        # sizes of the context are one more coordinate of the product.
+        rows = torch.cat([rows, torch.ones_like(sizes)], dim=-1)
         context_sizes = self.context.square().sum(-1)
-        columns = self.context.mT.contiguous()
-        for part in blocks(len(rows), max(1, _DISTANCES_AT_ONCE // len(self.context))):
-            # A row's own size does not change which are nearest: it is added to those.
-            relative = torch.addmm(context_sizes, rows[part], columns, alpha=-2)
-            values, nearest.indices[part] = relative.topk(count, dim=-1, largest=False)
+        columns = torch.cat([-2 * self.context.mT, context_sizes[None]]).contiguous()
+        size = max(1, _DISTANCES_AT_ONCE // len(self.context))
+        # One buffer for all pieces: new memory would cost as much as the product.
+        buffer = rows.new_empty(min(size, len(rows)), len(self.context))
+        for part in blocks(len(rows), size):
+            relative = torch.mm(rows[part], columns, out=buffer[: part.stop - part.start])
+            values, nearest.indices[part] = smallest(relative, count)
             nearest.distances[part] = (values + sizes[part]).clamp(min=0)
         return nearest
+
+
+def smallest(
+    values: Float[Tensor, "r n"], count: int
+) -> tuple[Float[Tensor, "r q"], Int[Tensor, "r q"]]:
+    """Return the least ``count`` values of every row, rising, and where they are.
+
+    It is ``topk``, three times as fast on a CPU for many values. The least are in those
+    groups whose least values are least: as many groups as values are enough.
+    """
+    width = values.shape[1] // _GROUP
+    if width < 2 * count or values.is_cuda:
+        found = values.topk(count, dim=-1, largest=False)
+        return found.values, found.indices
+    grouped = values[:, : _GROUP * width].view(-1, _GROUP, width)
+    groups = smallest(grouped.amin(dim=1), count)[1]
+    starts = width * torch.arange(_GROUP)[:, None]
+    inside = (groups[:, None] + starts).flatten(1)
+    rest = torch.arange(_GROUP * width, values.shape[1]).expand(len(values), -1)
+    candidates = torch.cat([inside, rest], dim=-1)
+    found = values.gather(1, candidates).topk(count, dim=-1, largest=False)
+    return found.values, candidates.gather(1, found.indices)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,18 +2,18 @@
 
 An entry states in which places a method appears, how it is made there, and its settings as
 they stand in the keys of rows. Its title and style are the same in every place. The order
-is that of tables.
+is that of tables. Methods for real tables that need another package are declared in
+:mod:`icssl.methods.optional_entries`.
 """
 
-from importlib import import_module
-from typing import Any
-
+from icssl.methods.lazy import make_estimator, peers_module
 from icssl.methods.logistic import (
     EigenvectorRegression,
     KernelRegression,
     LogisticRegression,
     SupportVectors,
 )
+from icssl.methods.optional_entries import GRAPH_LEARNING, OPTIONAL
 from icssl.methods.propagation import (
     LabelPropagation,
     LabelSpreading,
@@ -25,48 +25,18 @@ from icssl.methods.registry import (
     LABELLED_ONLY,
     OURS,
     MethodEntry,
-    Need,
     Recipe,
     Style,
-    package_need,
     register,
 )
 from icssl.methods.simple import BayesCeiling, GaussianMixture, Majority, NearestNeighbour
 
 
-def _peers() -> Any:
-    """Return the module of peers, which loads scikit-learn: only if one of them runs."""
-    from icssl.methods import peers
-
-    return peers
-
-
-def _tabpfn() -> Any:
-    """Return the module of TabPFN, which loads scikit-learn too."""
-    from icssl.methods import tabpfn
-
-    return tabpfn
-
-
-def _estimator(name: str, *, package: str = "sklearn", **settings: Any) -> Any:
-    """Return an estimator of scikit-learn or of a package like it, loaded only here."""
-    module, _, kind = f"{package}.{name}".rpartition(".")
-    return getattr(import_module(module), kind)(**settings)
-
-
 def _ours(labelled_only: bool) -> str:
-    return f"Ours(labelled_only={labelled_only}, weights={_peers().weights_id()!r})"
+    return f"Ours(labelled_only={labelled_only}, weights={peers_module().weights_id()!r})"
 
 
 _BY_GRAPH = {"neighbours": GRAPH_NEIGHBOURS}
-_GRAPH_LEARNING = package_need("graphlearning", "GraphLearning")
-_LIGHTGBM = package_need("lightgbm", "LightGBM")
-_SSLEARN = package_need("sslearn", "sslearn")
-_TABPFN = Need(
-    "TabPFN v1",
-    "python scripts/fetch_tabpfn.py fetches it into data/tabpfn",
-    lambda: _tabpfn().has_tabpfn(),
-)
 
 # What works on eigenvectors is green, what works on coordinates pink; the colours are Okabe
 # and Ito's without the yellow, which is hard to see on paper.
@@ -108,17 +78,21 @@ _OTHERS = (
         OURS,
         "ICSSL",
         {
-            "real": Recipe(lambda: _peers().Ours(), lambda: _ours(False)),
+            "real": Recipe(lambda: peers_module().Ours(), lambda: _ours(False)),
             "scale": Recipe(
-                lambda: _peers().large_ours,
-                lambda: {"weights": _peers().weights_id()},
+                lambda: peers_module().large_ours,
+                lambda: {"weights": peers_module().weights_id()},
             ),
         },
     ),
     MethodEntry(
         LABELLED_ONLY,
         "ICSSL, labelled rows only",
-        {"real": Recipe(lambda: _peers().Ours(labelled_only=True), lambda: _ours(True))},
+        {
+            "real": Recipe(
+                lambda: peers_module().Ours(labelled_only=True), lambda: _ours(True)
+            )
+        },
     ),
     MethodEntry(
         "eig_lr",
@@ -161,8 +135,10 @@ _OTHERS = (
                 "scaling='isotropic')",
             ),
             "real": Recipe(
-                lambda: _peers().Transductive(
-                    _estimator("semi_supervised.LabelSpreading", kernel="rbf", alpha=0.8),
+                lambda: peers_module().Transductive(
+                    make_estimator(
+                        "semi_supervised.LabelSpreading", kernel="rbf", alpha=0.8
+                    ),
                     gamma=10.0,
                 ),
                 "Transductive(estimator=LabelSpreading(alpha=0.8), gamma=10.0)",
@@ -180,8 +156,9 @@ _OTHERS = (
                 "scaling='isotropic')",
             ),
             "real": Recipe(
-                lambda: _peers().Transductive(
-                    _estimator("semi_supervised.LabelPropagation", kernel="rbf"), gamma=30.0
+                lambda: peers_module().Transductive(
+                    make_estimator("semi_supervised.LabelPropagation", kernel="rbf"),
+                    gamma=30.0,
                 ),
                 "Transductive(estimator=LabelPropagation(), gamma=30.0)",
             ),
@@ -211,10 +188,10 @@ _OTHERS = (
         "Self-training",
         {
             "real": Recipe(
-                lambda: _peers().Transductive(
-                    _estimator(
+                lambda: peers_module().Transductive(
+                    make_estimator(
                         "semi_supervised.SelfTrainingClassifier",
-                        estimator=_estimator(
+                        estimator=make_estimator(
                             "linear_model.LogisticRegression", C=10.0, max_iter=1000
                         ),
                         threshold=0.75,
@@ -230,8 +207,8 @@ _OTHERS = (
         "Logistic regression",
         {
             "real": Recipe(
-                lambda: _peers().Supervised(
-                    _estimator("linear_model.LogisticRegression", C=1.0, max_iter=1000)
+                lambda: peers_module().Supervised(
+                    make_estimator("linear_model.LogisticRegression", C=1.0, max_iter=1000)
                 ),
                 "Supervised(estimator=LogisticRegression(max_iter=1000), temperature=1.0)",
             ),
@@ -242,8 +219,8 @@ _OTHERS = (
         "SVC",
         {
             "real": Recipe(
-                lambda: _peers().Supervised(
-                    _estimator("svm.SVC", C=1.0, kernel="linear"), temperature=1.4
+                lambda: peers_module().Supervised(
+                    make_estimator("svm.SVC", C=1.0, kernel="linear"), temperature=1.4
                 ),
                 "Supervised(estimator=SVC(kernel='linear'), temperature=1.4)",
             ),
@@ -255,8 +232,8 @@ _OTHERS = (
         {
             "evaluate": Recipe(NearestNeighbour, "NearestNeighbour(scaling='isotropic')"),
             "real": Recipe(
-                lambda: _peers().Supervised(
-                    _estimator("neighbors.KNeighborsClassifier", n_neighbors=1)
+                lambda: peers_module().Supervised(
+                    make_estimator("neighbors.KNeighborsClassifier", n_neighbors=1)
                 ),
                 "Supervised(estimator=KNeighborsClassifier(n_neighbors=1), "
                 "temperature=1.0)",
@@ -298,7 +275,9 @@ _OTHERS = (
         "Random forest",
         {
             "real": Recipe(
-                lambda: _peers().Supervised(_estimator("ensemble.RandomForestClassifier")),
+                lambda: peers_module().Supervised(
+                    make_estimator("ensemble.RandomForestClassifier")
+                ),
                 "Supervised(estimator=RandomForestClassifier(), temperature=1.0)",
             )
         },
@@ -309,7 +288,7 @@ _OTHERS = (
         # A search tree takes too long in many columns.
         {
             "scale": Recipe(
-                lambda: _peers().LargeSpreading("knn"), _BY_GRAPH, most_rows=100_000
+                lambda: peers_module().LargeSpreading("knn"), _BY_GRAPH, most_rows=100_000
             )
         },
     ),
@@ -319,7 +298,7 @@ _OTHERS = (
         # It holds the matrix of all pairs.
         {
             "scale": Recipe(
-                lambda: _peers().LargeSpreading("rbf"), _BY_GRAPH, most_rows=20_000
+                lambda: peers_module().LargeSpreading("rbf"), _BY_GRAPH, most_rows=20_000
             )
         },
     ),
@@ -328,11 +307,11 @@ _OTHERS = (
         "Laplace learning",
         {
             "real": Recipe(
-                lambda: _peers().OnEpisode(LaplaceLearning(neighbours=20)),
+                lambda: peers_module().OnEpisode(LaplaceLearning(neighbours=20)),
                 "OnEpisode(method=LaplaceLearning(neighbours=20, scaling='isotropic'))",
             ),
             "scale": Recipe(
-                lambda: _peers().GraphLearning("laplace"), _BY_GRAPH, _GRAPH_LEARNING
+                lambda: peers_module().GraphLearning("laplace"), _BY_GRAPH, GRAPH_LEARNING
             ),
         },
     ),
@@ -341,29 +320,18 @@ _OTHERS = (
         "Poisson learning",
         {
             "real": Recipe(
-                lambda: _peers().OnEpisode(
+                lambda: peers_module().OnEpisode(
                     PoissonLearning(neighbours=20, temperature=0.25)
                 ),
                 "OnEpisode(method=PoissonLearning(neighbours=20, scaling='isotropic', "
                 "temperature=0.25))",
             ),
             "scale": Recipe(
-                lambda: _peers().GraphLearning("poisson"), _BY_GRAPH, _GRAPH_LEARNING
+                lambda: peers_module().GraphLearning("poisson"), _BY_GRAPH, GRAPH_LEARNING
             ),
-        },
-    ),
-    MethodEntry(
-        "poisson_mbo",
-        "PoissonMBO",
-        {
-            "real": Recipe(
-                lambda: _peers().PoissonMBO(neighbours=20),
-                "PoissonMBO(neighbours=20)",
-                _GRAPH_LEARNING,
-            )
         },
     ),
 )
 
-for _entry in (*_MODELS, *_OTHERS):
+for _entry in (*_MODELS, *_OTHERS, *OPTIONAL):
     register(_entry)

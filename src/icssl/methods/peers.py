@@ -1,5 +1,6 @@
 """Methods on tables: on contexts of real data, and on large tables of numbers."""
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -9,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy.sparse import csr_matrix
 from scipy.special import softmax
-from sklearn.base import clone
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -278,7 +278,9 @@ def _knn_graph(x: ndarray) -> csr_matrix:
 
 def _with_seed(estimator: Any, seed: int) -> Any:
     """Return a fresh copy that draws whatever it draws from the seed."""
-    model = clone(estimator)
+    # Not sklearn.base.clone: constructors of sslearn change what they are given, which it
+    # refuses. The estimators of the registry are never fitted themselves.
+    model = deepcopy(estimator)
     if "random_state" in model.get_params():
         model.set_params(random_state=seed)
     return model

@@ -47,9 +47,8 @@ class TabPFN:
     """TabPFN v1, which reads the labelled rows and predicts the others one by one.
 
     It was trained for at most 100 columns, 10 classes and 1,000 labelled rows. A table with
-    more columns is reduced to its leading 100 principal components. More classes are
-    predicted one against the rest, with two configurations each. More labelled rows are
-    refused.
+    more columns is reduced to its leading principal components. More classes are predicted
+    one against the rest, with two configurations each. More labelled rows are refused.
 
     Parameters
     ----------
@@ -57,10 +56,14 @@ class TabPFN:
         Predictions with permuted columns and classes that are averaged.
     scale_on_all_rows : bool
         Whether columns are standardised by all rows or by the labelled rows alone.
+    components : int
+        Principal components that replace more than 100 columns. TabPFN gives all of them
+        the same scale, so that the last ones of a hundred are mostly noise.
     """
 
-    configurations: int = 3
-    scale_on_all_rows: bool = True
+    configurations: int = 8
+    scale_on_all_rows: bool = False
+    components: int = 5
 
     def __call__(self, context: Context, *, seed: int) -> Float[ndarray, "n c"]:
         """Return class probabilities of all rows."""
@@ -70,7 +73,10 @@ class TabPFN:
                 f"TabPFN v1 reads {MOST_LABELS} labelled rows at most, got "
                 f"{labelled.sum()}."
             )
-        x = _leading_components(as_numbers(context.table), seed)
+        x = as_numbers(context.table)
+        if x.shape[1] > MOST_COLUMNS:
+            count = min(self.components, len(x))
+            x = PCA(n_components=count, random_state=seed).fit_transform(x)
         y = context.y[labelled]
         if c <= MOST_CLASSES:
             return self._predict(x, labelled, y, seed, self.configurations)
@@ -100,14 +106,6 @@ class TabPFN:
                 x, normalize_with_test=self.scale_on_all_rows
             )
         return np.asarray(probabilities, dtype=np.float64)
-
-
-def _leading_components(x: Float[ndarray, "n d"], seed: int) -> Float[ndarray, "n e"]:
-    """Return at most 100 columns: principal components where there are more."""
-    if x.shape[1] <= MOST_COLUMNS:
-        return x
-    count = min(MOST_COLUMNS, len(x))
-    return PCA(n_components=count, random_state=seed).fit_transform(x)
 
 
 @cache
