@@ -41,17 +41,18 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
 
     ``fit`` trains nothing: it reads the table as a context. Rows without a label count as
     much as those with one for how the table is represented: several views of its columns,
-    a graph of its rows in each, and the graph's eigenmap. A gate that was trained on
-    synthetic tables weighs the kernels these give, and the head descends on the labels in
-    their mixture. Nothing is random: equal data give equal results.
+    graphs of its rows in each, and their eigenmaps. These give kernels, which form three
+    heads: two scales of the columns, and linear. A gate that was trained on synthetic
+    tables weighs the kernels within every head, and the heads; each head descends on the
+    labels in its mixture. Nothing is random: equal data give equal results.
 
     Parameters
     ----------
     model : str, default "auto"
-        "all views" is the strongest, "one view" a fifth of the work. "auto" is the first
-        for tables that are not too large: docs/scale.md has the rule, which depends on
-        rows, columns, backend and device. It can also be a file of weights that
-        ``icssl pretrain`` made, with views as for "auto".
+        "all views" is the strongest; "one view" makes one graph instead of up to nine.
+        "auto" is the first for tables that are not too large: docs/scale.md has the rule,
+        which depends on rows, columns, backend and device. It can also be a file of weights
+        that ``icssl pretrain`` made, with views as for "auto".
     class_prior : {"estimate", "labels", "uniform"}, array, dict or Series
         How frequent the classes are: by default estimated from all rows and from the counts
         of the labels; as among the labels, plus one each; equally; or by shares that sum to
