@@ -177,21 +177,23 @@ def measure(task, folder):
 
 
 def summarise(rows):
-    """Return one line per variant: means, accuracy by labels, and what was lost."""
+    """Return one line per variant: means, accuracy by labels and set, and what was lost."""
     table = pd.DataFrame(rows)
     cells = {metric: cells_of(table, metric) for metric in METRICS}
     calibration = calibration_of(table)
     accuracy = cells["accuracy"]
-    by_labels = accuracy.groupby(level="labels").mean()
+    by_labels, by_set = (
+        accuracy.groupby(level=level, sort=False).mean() for level in ("labels", "set")
+    )
     lines = []
     for variant in accuracy.columns:
         line = {"variant": variant}
         line |= {metric: round(float(cells[metric][variant].mean()), 4) for metric in cells}
         line["ece"] = round(float(calibration[variant].mean()), 4)
-        line["by_labels"] = {
-            str(labels): round(float(mean), 4)
-            for labels, mean in by_labels[variant].items()
-        }
+        for name, means in (("by_labels", by_labels), ("by_set", by_set)):
+            line[name] = {
+                str(cell): round(float(mean), 4) for cell, mean in means[variant].items()
+            }
         if variant != RELEASED:
             gap = difference(accuracy, variant, RELEASED).difference
             line["minus_released"] = [round(gap.mean, 4), round(gap.half_width, 4)]
