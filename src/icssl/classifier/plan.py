@@ -117,7 +117,7 @@ def needed_memory(backend: Backend, size: Size) -> int:
     graph = {
         "dense": n * n + 5 * min(MOST_WEIGHTS, n * n),
         "exact": 5 * min(_BLOCK_WEIGHTS, n * n) + 4 * n * _BASIS,
-        "sparse": 8 * n * min(backend.n_neighbors, n),
+        "sparse": 10 * n * min(backend.n_neighbors, n),  # neighbours, and the graph
     }[backend.name]
     # One after the other: columns by rank, the graphs of views, kernels with the labels.
     ranks = 8 * n * size.columns * 8 // size.bytes_each
@@ -132,10 +132,8 @@ def needed_memory(backend: Backend, size: Size) -> int:
 
 def _graphs_at_once(backend: Backend, size: Size) -> int:
     """Return how many graphs are made at the same time, in views of their own."""
-    if backend.name == "sparse":
-        return 1
     n_views = len({graph.view for graph in size.graphs})
-    return min(views_at_once(size.rows), n_views, allowed_threads())
+    return min(views_at_once(size.rows, backend.name), n_views, allowed_threads())
 
 
 def _lapack_numbers(backend: Backend, n: int) -> int:
