@@ -44,7 +44,7 @@ DIFFUSED = (*(f"steps{t}" for t in STEPS), *(f"relaxed{t}" for t in RELAXATIONS)
 FORMS = (*_COORDINATE, *DIFFUSED)
 ABSOLUTE = "absolute"
 
-GRAPHS = (
+GRAPHS: tuple[GraphSpec, ...] = (
     GraphSpec("raw", BANDWIDTH_NEIGHBOURS, FORMS),
     GraphSpec("raw", FEW_NEIGHBOURS, DIFFUSED),
     GraphSpec("ranks", BANDWIDTH_NEIGHBOURS, (*FORMS, ABSOLUTE)),
