@@ -193,7 +193,7 @@ class ContextEstimator(
         else:
             units = Units.of_encoder(self._encoder, self.column_scale)
             views = views_for(self.model, self.backend, n, d, device)
-            graphs = units.graphs(one_view=views == "one view")
+            graphs = units.graphs(views)
             size = Size(n, d, graphs, int(labelled.sum()), n_classes, self._dtype.itemsize)
             backend = choose_backend(self.backend, self.n_neighbors, size, device)
             self.backend_ = backend.name
