@@ -207,7 +207,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
 class ColumnScale:
     """The centre and the standard deviation of columns, computed without overflow.
 
-    The classifier and its pretraining both scale their columns with this class.
+    Pretraining computes the same of many tables at once, on the GPU, in ``encode_tables``.
 
     A column is first divided by a power of two, which loses no digit, so that its largest
     value is about one. The median, then the mean of the rest, are subtracted.
