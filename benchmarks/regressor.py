@@ -201,6 +201,34 @@ def mean_error(rows, **where):
     return np.mean(errors)
 
 
+def mean_errors(rows, method):
+    """Return mean errors of a method: of all rows, by number of targets, and by table."""
+    keys = [("targets", row["targets"]) for row in rows]
+    keys += [("table", row["table"]) for row in rows]
+    means = {"all": mean_error(rows, method=method)}
+    for key, value in dict.fromkeys(keys):
+        means[str(value)] = mean_error(rows, method=method, **{key: value})
+    return {name: round(mean, 4) for name, mean in means.items()}
+
+
+def difference(rows, method, tables):
+    """Return how much larger errors are than those of the first method, over the tables.
+
+    The second number is the standard error if these tables are taken as a sample of all:
+    draws of one table are much alike, and do not count by themselves.
+    """
+    first = rows[0]["method"]
+    gaps = [
+        mean_error(rows, method=method, table=table)
+        - mean_error(rows, method=first, table=table)
+        for table in tables
+    ]
+    mean = round(float(np.mean(gaps)), 4)
+    if len(gaps) == 1:
+        return [mean, None]  # one table says nothing of others
+    return [mean, round(float(np.std(gaps, ddof=1) / np.sqrt(len(gaps))), 4)]
+
+
 def show(rows, counts, tables, methods):
     """Print the mean errors as a table of Markdown, best in bold."""
     print(f"| table | {' | '.join(methods)} |")
@@ -237,15 +265,12 @@ def main():
     methods = options.methods.split(",")
     rows = measure(options.draws, counts, tables, methods)
     show(rows, counts, tables, methods)
-    means = {
-        method: {
-            "all": mean_error(rows, method=method),
-            **{str(c): mean_error(rows, method=method, targets=c) for c in counts},
-        }
-        for method in methods
-    }
     part = "development" if options.development else "report"
-    line = {"benchmark": "regressor", "part": part, "draws": options.draws, "error": means}
+    line = {"benchmark": "regressor", "part": part, "draws": options.draws}
+    line["error"] = {method: mean_errors(rows, method) for method in methods}
+    line["behind"] = {method: difference(rows, method, tables) for method in methods[1:]}
+    for method, (mean, error) in line["behind"].items():
+        print(f"{method}: {mean:+} (standard error {error}) to {methods[0]}")
     (options.root / "results").mkdir(parents=True, exist_ok=True)
     path = options.root / "results" / "benchmark-regressor.json"
     path.write_text(json.dumps(line) + "\n")

@@ -231,6 +231,22 @@ def test_the_readme_has_the_numbers_of_the_benchmark():
     assert f"| Self-training | +{difference} |" in report
 
 
+def test_the_table_of_the_regressor_has_the_numbers_of_its_benchmark():
+    line = json.loads((ROOT / "results" / "benchmark-regressor.json").read_text())
+    text = (DOCS / "classifier.md").read_text().partition("| table | ICSSLRegressor")[2]
+    lines = [re.split(r" *\| *", line.strip("| ")) for line in text.splitlines()]
+    found = {
+        cells[0]: [float(cell.strip("*")) for cell in cells[1:]] for cells in lines[2:16]
+    }
+    names = {"all": "all", **{f"all, {n} targets": n for n in ("10", "20", "50")}}
+    del found["seconds"]
+    assert len(found) == len(line["error"]["ICSSLRegressor"])
+    for title, numbers in found.items():
+        key = names.get(title, title)
+        expected = [means[key] for means in line["error"].values()]
+        assert numbers == pytest.approx(expected, abs=0.0051), title
+
+
 def test_python_in_the_readme_runs():
     names = run_blocks(ROOT / "README.md")
     right = names["classifier"].transduction_ == names["truth"]
@@ -288,7 +304,7 @@ BENCHMARK_FIGURES = {"convergence": {"convergence.png"}, "attention": {"attentio
         ("explore", ["--clicks", "1", "--points", "40"]),
         ("training", ["--seconds", "0.01", "--rounds", "1", "--only", "eager", "--toy"]),
         ("classifier", ["--draws", "1", "--repeats", "1"]),
-        ("regressor", ["--draws", "1", "--targets", "10", "--tables", "wine"]),
+        ("regressor", ["--draws", "2", "--targets", "10", "--tables", "wine"]),
         ("scale_classifier", ["--sizes", "600", "--threads", "1", "--models", "one view"]),
     ],
 )

@@ -230,6 +230,16 @@ def test_weights_count_in_the_class_prior(rng):
     np.testing.assert_allclose(found.class_prior_, counts / counts.sum(), **F64)
 
 
+def test_devices_agree_with_weights(rng, device):
+    X, _, y = iris(rng)
+    weights = rng.uniform(0.5, 2, len(y))
+    expected = ICSSLClassifier(device="cpu").fit(X, y, weights)
+    found = ICSSLClassifier(device=device).fit(X, y, weights)
+    np.testing.assert_allclose(
+        found.label_distributions_, expected.label_distributions_, **F64_DEEP
+    )
+
+
 def test_a_given_graph_has_weights_too(rng):
     from sklearn.metrics.pairwise import rbf_kernel
 

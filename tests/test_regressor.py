@@ -326,6 +326,15 @@ def test_more_targets_than_are_read_for_the_weights(rng):
     assert r2_score(truth[600:], regressor.transduction_[600:]) > 0.98
 
 
+def test_devices_agree(rng, device):
+    X, _, y = roll(rng)
+    weights = rng.uniform(0.5, 2, 150)
+    expected = ICSSLRegressor(device="cpu").fit(X, y, weights)
+    found = ICSSLRegressor(device=device).fit(X, y, weights)
+    np.testing.assert_allclose(found.transduction_, expected.transduction_, rtol=1e-6)
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-6)
+
+
 def test_a_given_graph(rng):
     X, position, y = roll(rng, n=300, known=40)
     graph = rbf_kernel(X, gamma=0.1)

@@ -74,18 +74,34 @@ def descend_in_heads(
     return found.unflatten(0, (-1, heads))
 
 
+def guess_shares(
+    counts: Float[Tensor, "b c"], trust: Float[Tensor, "b 1"]
+) -> Float[Tensor, "b c"]:
+    """Return what the counts of labels alone say of the shares of classes.
+
+    Parameters
+    ----------
+    counts : Tensor
+        Labels of every class.
+    trust : Tensor
+        How much they are trusted: zero gives equal shares, one those of the labels plus
+        one each.
+    """
+    guess = trust * counts + 1
+    return guess / guess.sum(-1, keepdim=True)
+
+
 def estimate_shares(
     logits: Float[Tensor, "b r c"],
     unlabelled: Float[Tensor, "b r"],
-    counts: Float[Tensor, "b c"],
+    guess: Float[Tensor, "b c"],
     strength: Float[Tensor, "b 1"],
-    trust: Float[Tensor, "b 1"],
 ) -> Float[Tensor, "b c"]:
-    """Return the shares of the classes, from the labels' counts and from all rows.
+    """Return the shares of the classes, from a first guess and from all rows.
 
-    It is the estimate of largest posterior probability under a Dirichlet prior around what
-    the counts of labels say, by expectation and maximisation. The prior keeps the shares
-    from running away where a class is spread out.
+    It is the estimate of largest posterior probability under a Dirichlet prior around the
+    guess, by expectation and maximisation. The prior keeps the shares from running away
+    where a class is spread out.
 
     Parameters
     ----------
@@ -93,15 +109,11 @@ def estimate_shares(
         Logits of rows, without any prior of the classes.
     unlabelled : Tensor
         One for rows that count, zero for rows whose class is known.
-    counts : Tensor
-        Labels of every class.
+    guess : Tensor
+        Shares that are likely before any row is seen.
     strength : Tensor
-        Weight of the prior, where all rows together weigh one.
-    trust : Tensor
-        How much the counts of the labels are trusted, from zero to one.
+        Weight of the guess, where all rows together weigh one.
     """
-    guess = trust * counts + 1
-    guess = guess / guess.sum(-1, keepdim=True)
     weight = unlabelled / unlabelled.sum(-1, keepdim=True).clamp(min=1)
     shares = guess
     for _ in range(_SHARE_ROUNDS):

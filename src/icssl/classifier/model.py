@@ -22,7 +22,8 @@ from icssl.classifier.context_features import (
     features_of_graphs,
     features_of_tables,
 )
-from icssl.classifier.descent import descend_in_heads, estimate_shares
+from icssl.classifier.corrections import correct_gate, guard_shares
+from icssl.classifier.descent import descend_in_heads, estimate_shares, guess_shares
 from icssl.classifier.eigenmap import EIGENFUNCTIONS
 from icssl.classifier.fitted import FittedContext
 from icssl.classifier.gate import Gate, average_gates, head_members
@@ -131,6 +132,11 @@ class ContextModel(nn.Module):
         of_heads = head_members(kernels).to(target.device)
         gates = [self.gates[i] for i in chosen]
         gate = average_gates(gates, features.inputs, places, of_heads)
+        counted = target if row_weight is None else target * row_weight[..., None]
+        counts = counted.sum(1)
+        labels_per_class = target.sum((1, 2))[:, None] / target.shape[-1]
+        if not self.training:
+            gate = correct_gate(gate, features.inputs, kernels, labels_per_class)
         amplitude = gate.amplitude[..., None, None]
         mixed = features.gram.mix(gate.mixture) * amplitude
         coefficients = descend_in_heads(
@@ -147,11 +153,11 @@ class ContextModel(nn.Module):
             gate.slope,
             torch.empty(0),
         )
-        shares = estimate_shares(
-            fitted.predict_kernels(features.sample).logits,
-            features.unlabelled,
-            (target if row_weight is None else target * row_weight[..., None]).sum(1),
-            gate.strength,
-            gate.trust,
-        )
+        logits = fitted.predict_kernels(features.sample).logits
+        guess = guess_shares(counts, gate.trust)
+        shares = estimate_shares(logits, features.unlabelled, guess, gate.strength)
+        if not self.training:
+            shares = guard_shares(
+                shares, guess, logits, features.unlabelled, labels_per_class
+            )
         return replace(fitted, shares=shares)

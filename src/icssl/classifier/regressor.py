@@ -40,6 +40,8 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
     ----------
     model : {"auto", "all views", "one view"}
         As for the classifier.
+    column_scale : {"auto", "each", "common"}
+        How columns of numbers are made comparable, as for the classifier.
     metric : {"columns", "precomputed"}
         Whether ``X`` is a table, or weights between rows.
     backend : {"auto", "dense", "exact", "sparse"}
@@ -85,6 +87,7 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
         self,
         model: Any = "auto",
         *,
+        column_scale: Any = "auto",
         metric: Any = "columns",
         backend: Any = "auto",
         n_neighbors: Any = SPARSE_NEIGHBOURS,
@@ -92,6 +95,7 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
         verbose: Any = False,
     ) -> None:
         self.model = model
+        self.column_scale = column_scale
         self.metric = metric
         self.backend = backend
         self.n_neighbors = n_neighbors

@@ -192,10 +192,10 @@ class FittedRidge:
 
     def _predict_kernels(self, values: LabelKernels) -> Prediction:
         everywhere = values._replace(contact=torch.ones_like(values.contact))
-        mixed = self.centred.mix(everywhere, self.mixture)
+        mixed = self.centred.mix(everywhere, self.mixture[:, None])[:, 0]
         contact = (values.contact / _ENOUGH_CONTACT).clamp(max=1)[..., None]
         base = (1 - contact) * self.mean + contact * self.constant
-        return Prediction(contact * (mixed @ self.coefficients) + base, base, values.reach)
+        return Prediction(contact * (mixed @ self.coefficients) + base, values.reach)
 
 
 @torch.no_grad()
@@ -224,7 +224,7 @@ def fit_ridge(
     system = RidgeSystem.of_kernels(mixed, weight[::stride])
     penalty = PENALTIES[int(log_likelihoods(system, *some)[0].argmax())]
     mixture = mixture[None].to(features.target)
-    gram = features.gram.mix(mixture)[0].to(target)
+    gram = features.gram.mix(mixture[:, None])[0, 0].to(target)
     coefficients, constant = solve_ridge(gram, target, weight, penalty)
     return FittedRidge(
         features.centred,

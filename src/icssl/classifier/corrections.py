@@ -1,0 +1,124 @@
+"""Corrections of what the gate says, chosen on the development half of the real data.
+
+Synthetic tables teach the gate a lot, but they are not real ones. Three things differ. In
+tables of noisy measurements nothing is gained beyond a line, and what tells them is that
+kernels disagree. Few labels tell more on real tables than on synthetic ones, so that the
+gate is too cautious. And real classes that overlap make estimated shares run away. The
+numbers here are few, and docs/LOG.md says how they were chosen. They are not used while
+weights are trained.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icssl.classifier.gate import FEATURES, HEADS, GateInputs, GateOutput
+from icssl.classifier.kernels import Kernel
+
+_AGREEMENT, _HITS = FEATURES.index("agreement"), FEATURES.index("hits")
+_MOST_LINEAR = 0.9  # weight of the linear head where nothing speaks against it
+# Where kernels agree less than this, a table is noisy; unless diffusion agrees with the
+# others by so much more than lines do, or is right by so much more on labels left out. The
+# second numbers say over which width one turns into the other.
+_NOISY = (0.22, 0.03)
+_SHAPED = (0.03, 0.01)
+_BETTER = (0.15, 0.03)
+# Logarithm of the factor of the logits: a constant, by the logarithm of labels per class,
+# and by how far agreement is above its usual value.
+_SHARPEN = (0.7, -0.4, 1.0)
+_USUAL_AGREEMENT = 0.25
+# Shares move only as far as they differ by more than this from the first guess: a constant,
+# and one for predictions that are not sure, which falls with the root of labels per class.
+_LEVEL, _UNSURE = 0.1, 4.0
+_TINY = 1e-6
+
+
+def correct_gate(
+    gate: GateOutput,
+    inputs: GateInputs,
+    kernels: Sequence[Kernel],
+    labels_per_class: Float[Tensor, "b 1"],
+) -> GateOutput:
+    """Trust lines where kernels disagree, and be surer of few labels.
+
+    Parameters
+    ----------
+    gate : GateOutput
+        What the gate says.
+    inputs : GateInputs
+        What it read.
+    kernels : sequence of Kernel
+        The kernels of the contexts.
+    labels_per_class : Tensor
+        The mean number of labels per class.
+    """
+    agreement = inputs.evidence[..., _AGREEMENT].mean(-1, keepdim=True)
+    constant, by_labels, by_agreement = _SHARPEN
+    sharpness = gate.sharpness + constant + by_labels * labels_per_class.log()
+    sharpness = sharpness + by_agreement * (agreement - _USUAL_AGREEMENT)
+    return gate._replace(
+        weights=_trust_lines(gate.weights, inputs, kernels, agreement),
+        sharpness=sharpness,
+        strength=gate.strength / labels_per_class,
+    )
+
+
+def _trust_lines(
+    weights: Float[Tensor, "b h"],
+    inputs: GateInputs,
+    kernels: Sequence[Kernel],
+    agreement: Float[Tensor, "b 1"],
+) -> Float[Tensor, "b h"]:
+    """Return weights of heads, that of the linear one raised where tables are noisy."""
+    lines = [kernel.form == "linear" for kernel in kernels]
+    diffused = [kernel.form.startswith("relaxed") for kernel in kernels]
+    if not any(lines):  # as where a graph was given
+        return weights
+    of_lines, of_diffused = inputs.evidence[:, lines], inputs.evidence[:, diffused]
+    agrees_more = (of_diffused.mean(1) - of_lines.mean(1))[:, _AGREEMENT, None]
+    hits_more = (of_diffused.amax(1) - of_lines.amax(1))[:, _HITS, None]
+    noisy = torch.ones_like(agreement)
+    for value, (border, width) in (
+        (agreement, _NOISY),
+        (agrees_more, _SHAPED),
+        (hits_more, _BETTER),
+    ):
+        noisy = noisy * ((border - value) / width).sigmoid()
+    linear = HEADS.index("linear")
+    is_linear = torch.zeros_like(weights)
+    is_linear[:, linear] = 1.0
+    share = torch.maximum(_MOST_LINEAR * noisy, weights[:, linear, None])
+    others = weights * (1 - is_linear)
+    # Where no other head is offered, the linear one keeps all.
+    total = others.sum(-1, keepdim=True)
+    others = others / total.clamp(min=_TINY)
+    return torch.where(total > 0, (1 - share) * others + share * is_linear, weights)
+
+
+def guard_shares(
+    shares: Float[Tensor, "b c"],
+    guess: Float[Tensor, "b c"],
+    logits: Float[Tensor, "b r c"],
+    unlabelled: Float[Tensor, "b r"],
+    labels_per_class: Float[Tensor, "b 1"],
+) -> Float[Tensor, "b c"]:
+    """Return shares that differ from a first guess only where there is evidence for it.
+
+    Parameters
+    ----------
+    shares, guess : Tensor
+        The estimated shares, and what was known before rows were seen.
+    logits, unlabelled : Tensor
+        Logits of rows, and one for those that count.
+    labels_per_class : Tensor
+        The mean number of labels per class.
+    """
+    sure = logits.softmax(-1).amax(-1)
+    total = unlabelled.sum(-1, keepdim=True).clamp(min=1)
+    sure = (sure * unlabelled).sum(-1, keepdim=True) / total
+    level = _LEVEL + _UNSURE * (1 - sure) * labels_per_class.rsqrt()
+    moved = (shares.clamp(min=_TINY) / guess).log()
+    moved = moved.sign() * (moved.abs() - level).clamp(min=0)
+    return (guess.log() + moved).softmax(-1)
