@@ -19,7 +19,7 @@ def draw(spec, step=0, b=4):
 
 
 def cells_and_classes(tables):
-    """Return the first table, missing cells at the mean of their column, and its classes."""
+    """Return the first table, missing cells at the mean of their column, and classes."""
     cells = tables.cells[0]
     cells = torch.where(cells.isnan(), cells.nanmean(dim=0), cells).nan_to_num(0.0)
     return cells.numpy(), tables.y[0].numpy()

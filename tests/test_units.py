@@ -126,6 +126,30 @@ def test_numbers_of_a_table_by_hand():
     np.testing.assert_allclose(found[0], expected, **F64)
 
 
+def test_columns_share_a_unit_whatever_rounding_makes_of_their_factors(rng):
+    """Standardised ones all have factor one, but for a last digit."""
+    X = with_deviations(rng, [1.0, 2.0, 4.0])
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    for table in (scaled, -scaled, scaled[::-1]):
+        encoder = ColumnEncoder().fit(table)
+        np.testing.assert_allclose(encoder.common_factors_, np.ones(3), **F64)
+        np.testing.assert_allclose(encoder.unit_numbers_, [0, 0, 1, 0, 0, 1], atol=1e-12)
+
+
+def test_numbers_of_each_scale_are_those_of_standardised_columns(rng):
+    X = np.round(with_deviations(rng, [1.0, 30.0, 4000.0]) + 1e5)
+    X = pd.DataFrame(X, columns=["a", "b", "c"]).assign(colour=["red", "blue"] * 40)
+    numbers = [name for name in X if name != "colour"]
+    scaled = X.assign(**{n: (X[n] - X[n].mean()) / X[n].std(ddof=0) for n in numbers})
+    given, standard = ColumnEncoder().fit(X), ColumnEncoder().fit(scaled)
+    assert np.abs(given.unit_numbers_ - standard.unit_numbers_).max() > 0.5
+    for encoder in (given, standard):
+        found = encoder.standard_unit_numbers_
+        np.testing.assert_allclose(found, standard.unit_numbers_, atol=1e-12)
+        units = Units.of_encoder(encoder, "each")
+        np.testing.assert_array_equal(units.numbers[0], found)
+
+
 def test_numbers_are_finite_where_no_column_has_a_spread():
     spread, kinds = np.full((1, 3), -np.inf), np.zeros((1, 3), dtype=int)
     found = unit_numbers(spread, kinds, common_factors(spread, kinds))
@@ -226,7 +250,8 @@ def test_units_follow_columns_and_tables(rng):
 
 def raw_table(rng, n=60):
     """Numbers, some missing, whole numbers, a constant; and the places of a category."""
-    numbers = with_deviations(rng, [1.0, 2.5, 40.0, 3.0], n) + [5.0, -1.0, 0.0, 100.0]
+    numbers = with_deviations(rng, [1.0, 2.5, 40.0, 3.0], n)
+    numbers += np.array([5.0, -1.0, 0.0, 100.0])
     numbers[:, 1] = np.round(numbers[:, 1])
     numbers[: n // 6, 3] = np.nan
     rng.shuffle(numbers)
