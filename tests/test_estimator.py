@@ -159,15 +159,31 @@ def test_order_of_rows_does_not_matter(rng):
 
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-8, 1e8, 1e300])
-def test_unit_of_a_column_does_not_matter(rng, unit):
+def test_unit_of_a_column_does_not_matter_where_each_has_its_own_scale(rng, unit):
     X, y = iris(rng)
     units = np.array([1.0, unit, 1.0, 1 / unit if unit < 1 else unit])
-    plain, scaled = fitted(X, y), fitted(X * units, y)
+    plain, scaled = (fitted(table, y, column_scale="each") for table in (X, X * units))
     np.testing.assert_allclose(
         scaled.label_distributions_, plain.label_distributions_, **F64_DEEP
     )
     np.testing.assert_allclose(
         scaled.predict_proba(X * units), plain.predict_proba(X), **F64_DEEP
+    )
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-3, 1e3])
+@pytest.mark.parametrize("column_scale", ["auto", "common"])
+def test_unit_of_the_whole_table_never_matters(rng, unit, column_scale):
+    """Centimetres in thousandths stay no whole numbers, which would be another kind."""
+    X, y = iris(rng)
+    X = X + 1e-5 * rng.normal(size=X.shape)
+    plain, scaled = (fitted(table, y, column_scale=column_scale) for table in (X, X * unit))
+    assert plain.geometry_["common"] > 0
+    np.testing.assert_allclose(
+        scaled.label_distributions_, plain.label_distributions_, **F64_DEEP
+    )
+    np.testing.assert_allclose(
+        scaled.predict_proba(X * unit), plain.predict_proba(X), **F64_DEEP
     )
 
 
@@ -391,7 +407,8 @@ def test_not_fitted(use):
 def test_pipeline(rng):
     X, y = iris(rng)
     pipeline = make_pipeline(StandardScaler(), ICSSLClassifier()).fit(X, y)
-    expected = fitted(X, y).predict_proba(X)  # which scales by itself
+    # Which scales by itself. Columns that were scaled before offer no other reading.
+    expected = fitted(X, y, column_scale="each").predict_proba(X)
     np.testing.assert_allclose(pipeline.predict_proba(X), expected, **F64_DEEP)
 
 
@@ -458,10 +475,11 @@ def test_class_prior_multiplies_the_probabilities(rng):
     np.testing.assert_allclose(found.predict_proba(X), expected, **F64_DEEP)
 
 
-def test_class_prior_counts_labels_by_default(rng):
+def test_class_prior_of_labels_counts_them(rng):
     X, y = iris(rng, per_class=1)
     y[np.flatnonzero(y == -1)[:2]] = 2
-    np.testing.assert_allclose(fitted(X, y).class_prior_, np.array([2, 2, 4]) / 8)
+    found = fitted(X, y, class_prior="labels").class_prior_
+    np.testing.assert_allclose(found, np.array([2, 2, 4]) / 8)
 
 
 def test_unknown_options_list_the_choices(rng):
@@ -713,9 +731,11 @@ SPOILED = {
     "no model": lambda path: rewritten(path, header={"model": None}),
     "another width": lambda path: rewritten(path, header={"model": {"width": 9}}),
     "a tensor more": lambda path: rewritten(path, tensors={"extra": torch.ones(2)}),
-    "another shape": lambda path: rewritten(path, tensors={"calibration": torch.ones(5)}),
+    "another shape": lambda path: rewritten(
+        path, tensors={"gates.0.head.4.bias": torch.ones(5)}
+    ),
     "not a number": lambda path: rewritten(
-        path, tensors={"calibration": torch.full((4,), torch.nan)}
+        path, tensors={"gates.0.head.4.bias": torch.full((2,), torch.nan)}
     ),
     "one bit": lambda path: flipped(path, 50),
 }

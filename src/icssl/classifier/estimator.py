@@ -152,10 +152,10 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
             Whole numbers, texts or booleans; -1, None, NaN, ``pd.NA`` or masked for no
             label. Whole numbers have at most 64 bits.
         sample_weight : array of shape (n_rows,), optional
-            How much the label of each row counts in the descent and in
-            ``class_prior="labels"``; only ratios matter. A row of weight zero counts as one
-            without a label. Weights of rows without a label are not used, and the gate
-            does not see weights when it weighs kernels.
+            How much the label of each row counts in the descent and among the counts of
+            ``class_prior``; only ratios matter. A row of weight zero counts as one without
+            a label. Weights of rows without a label are not used, and the gate does not see
+            weights when it weighs kernels.
         """
         rows = self._read_context(X, y)
         codes, weights = self._read_labels(rows, y, sample_weight)

@@ -48,16 +48,22 @@ class Units:
 
     @classmethod
     def of_encoder(cls, encoder: ColumnEncoder, column_scale: str) -> "Units":
-        """Return the units of a table that was encoded, in the scale a user asked for."""
+        """Return the units of a table that was encoded, in the scale a user asked for.
+
+        If each column has its own scale, its unit must not matter, not even to the gate.
+        """
         factors = encoder.common_factors_[None]
         offered = {
             "auto": [True, bool(differs(factors)[0])],
             "each": [True, False],
             "common": [False, True],
         }[column_scale]
+        numbers = encoder.unit_numbers_
+        if column_scale == "each":
+            numbers = encoder.standard_unit_numbers_
         return cls(
             torch.from_numpy(factors),
-            torch.from_numpy(encoder.unit_numbers_[None]),
+            torch.from_numpy(numbers[None]),
             torch.tensor([offered]),
         )
 
