@@ -6,6 +6,7 @@ what holds for the exact one holds to rounding.
 
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from icssl._util.lapack import largest_eigenpairs
 from icssl.classifier import eigensolvers, gate, graphs
 from icssl.classifier import kernels as kernels_file
 from icssl.classifier.context_features import features_of_tables
-from icssl.classifier.descent import balance_classes, descend
+from icssl.classifier.descent import descend
 from icssl.classifier.eigenmap import PASSES, Eigenmap, waves
 from icssl.classifier.eigensolvers import filtered_eigenvectors, leading_eigenvectors
 from icssl.classifier.gate import FEATURES, kernel_features
@@ -43,6 +44,7 @@ from icssl.classifier.kernels import (
     ABSOLUTE,
     DIFFUSED,
     FORMS,
+    GEOMETRIES,
     GRAPHS,
     KERNELS,
     REACH_TIME,
@@ -549,13 +551,14 @@ def graphs_of(views):
     return tuple(graph for graph in GRAPHS if graph.view in views)
 
 
-def context_kernels(x, labelled, n_classes=3, k=48, views=VIEWS):
+def context_kernels(x, labelled, n_classes=3, k=48, views=VIEWS, factors=None):
     """Of contexts whose labelled rows have the classes 0, 1, ... in turn."""
     indices = torch.tensor([labelled] * len(x))
     classes = torch.arange(len(labelled)) % n_classes
     target = torch.nn.functional.one_hot(classes, n_classes).double()
+    target = target.expand(len(x), -1, -1)
     return ContextKernels.of_tables(
-        x, indices, target.expand(len(x), -1, -1), k, graphs_of(views)
+        x, indices, target, k, graphs_of(views), factors=factors
     )
 
 
@@ -592,15 +595,17 @@ def expected_kernels(rows, labelled, n_classes, neighbours=BANDWIDTH_NEIGHBOURS)
 
 def test_every_kernel_is_its_formula(generator):
     x, labelled = table(generator, n=30), [3, 17, 5, 29]
-    kernels = context_kernels(x, labelled)
+    factors = torch.rand(2, 3, generator=generator, dtype=torch.float64) + 0.2
+    kernels = context_kernels(x, labelled, factors=factors)
     assert kernels.kernels == KERNELS
     found = kernels.label_kernels(kernels.context_rows()).kernels
-    points = dict(zip(kernels.views.names, kernels.views(x), strict=True))
+    columns = {"each": x, "common": x * factors[:, None]}
+    classes = tuple(i % 3 for i in range(4))
     for i in range(2):
         for graph in GRAPHS:
-            expected = expected_kernels(
-                points[graph.view][i], labelled, 3, graph.neighbours
-            )
+            rows = columns[graph.geometry]
+            (points,) = views_of(rows, (graph.view,), labelled, classes)(rows)
+            expected = expected_kernels(points[i], labelled, 3, graph.neighbours)
             for form in set(graph.forms) - {ABSOLUTE}:  # which has a test of its own
                 kernel = Kernel(graph, form)
                 np.testing.assert_allclose(
@@ -631,6 +636,7 @@ def test_names_are_in_order_whatever_the_views(generator):
     assert len(names) == len(set(names)) == sum(len(graph.forms) for graph in GRAPHS)
     for views in (("white",), ("raw", "half"), VIEWS):
         kernels = context_kernels(x, [0, 1], views=views).kernels
+        # The first geometry is complete before the second begins, as in GRAPHS.
         assert kernels == tuple(kernel for kernel in KERNELS if kernel.graph.view in views)
 
 
@@ -838,7 +844,6 @@ def random_model(members=2, graphs=GRAPHS, **options):
     with torch.no_grad():
         for p in model.gates.parameters():
             p.add_(0.2 * torch.randn_like(p))
-        model.calibration.copy_(torch.tensor([0.2, -0.1, 0.1, -0.3]))
     return model.double().eval().requires_grad_(False)
 
 
@@ -929,8 +934,7 @@ def test_parts_sum_to_the_logits(generator):
         fitted.predict_new(table(generator, n=6), parts=True),
     ):
         assert found.parts.shape[2] == 7
-        summed = found.parts.sum(2) + found.bias
-        torch.testing.assert_close(summed, found.logits, **F64)
+        torch.testing.assert_close(found.parts.sum(2), found.logits, **F64)
     assert fitted.predict_context().parts is None
 
 
@@ -988,9 +992,11 @@ def test_kernels_of_a_second_graph_are_their_formulas(generator, second):
     indices = torch.tensor([labelled] * 2)
     target = one_hot([0, 1, 2, 0])
     kernels = ContextKernels.of_tables(x, indices, target, 48, (*GRAPHS, second))
-    assert kernels.kernels == kernels_of((*GRAPHS, second))
+    # One geometry after the other, in the order in which each declares its graphs.
+    in_order = sorted((*GRAPHS, second), key=lambda g: GEOMETRIES.index(g.geometry))
+    assert kernels.kernels == kernels_of(in_order)
     found = kernels.label_kernels(kernels.context_rows()).kernels
-    raw = kernels.views(x)[0]
+    raw = kernels.views["each"](x)[0]
     for i in range(2):
         expected = expected_kernels(raw[i], labelled, 3, second.neighbours)
         for form in second.forms:
@@ -1044,17 +1050,22 @@ def test_devices_agree(generator, device):
 def test_labels_a_class_are_counted_in_the_precision_of_the_context(generator):
     """A quotient of whole numbers is float32, which devices round each in their own way."""
     features = features_of_tables(*context(generator, m=7, c=3), GRAPHS, 48)
-    assert features.labels_per_class.tolist() == [7 / 3, 7 / 3]
+    assert features.inputs.context[:, 0].tolist() == [math.log(7 / 3)] * 2
 
 
 def test_members_give_the_mean_of_their_weights(generator):
     model = random_model(members=3)
     features = features_of_tables(*context(generator), GRAPHS, 48)
-    each = [model.fit_features(features, [i]).mixture for i in range(3)]
-    assert (each[0] - each[1]).abs().max() > 1e-4
-    mean = torch.stack(each).mean(0)
-    torch.testing.assert_close(model.fit_features(features).mixture, mean, **F64)
-    torch.testing.assert_close(mean.sum(-1), torch.ones(2).double(), **F64)
+    each = [model.fit_features(features, [i]) for i in range(3)]
+    together = model.fit_features(features)
+    for name in ("mixture", "weights", "sharpness", "slope"):
+        of_each = torch.stack([getattr(fitted, name) for fitted in each])
+        assert (of_each[0] - of_each[1]).abs().max() > 1e-4
+        found = getattr(together, name)
+        torch.testing.assert_close(found, of_each.mean(0), **F64)
+        if name in ("mixture", "weights"):
+            sums = found.sum(-1)
+            torch.testing.assert_close(sums, torch.ones_like(sums), **F64)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
@@ -1091,33 +1102,18 @@ def test_descent_ends_at_logistic_regression_in_the_kernel(generator):
     np.testing.assert_allclose(found[0].softmax(-1), softmax(expected, axis=1), atol=1e-6)
 
 
-def test_temperature_divides_the_logits(generator):
-    """Those of the same weights without calibration: what it was fitted to."""
-    model, case = random_model(), context(generator)
-    constant, by_labels, by_classes, by_reach = model.calibration.tolist()
-    hot = model.fit(*case).predict_context()
-    model.calibration.zero_()
-    cold = model.fit(*case).predict_context()
-    temperature = constant + by_labels * math.log(7 / 3) + by_classes * math.log(3)
-    temperature = (temperature + by_reach * hot.reach).exp()
-    expected = cold.logits / temperature[..., None]
-    # Labels a class are counted in float32.
-    torch.testing.assert_close(hot.logits, expected, rtol=1e-6, atol=1e-7)
-
-
-def test_bias_takes_from_classes_with_more_than_their_share(generator):
-    logits = table(generator, n=30) + torch.tensor([2.0, 0.0, -1.0])
-    strength = torch.tensor([0.3, 1.0]).double()[:, None, None]
-    found = balance_classes(logits, strength)
+def test_sharpness_and_reach_multiply_the_logits(generator):
+    """Against the same context, fitted alike, whose logits are left as they are."""
+    fitted = random_model().fit(*context(generator))
+    assert (fitted.slope.abs() > 1e-3).all()
+    plain = replace(fitted, sharpness=0 * fitted.sharpness, slope=0 * fitted.slope)
+    found, expected = fitted.predict_context(), plain.predict_context().logits
     for i in range(2):
-        bias = np.zeros(3)
-        for _ in range(3):
-            share = softmax(logits[i].numpy() + bias, axis=1).mean(0)
-            bias -= strength[i].item() * np.log(3 * share)
-        np.testing.assert_allclose(found[i, 0], bias, **F64)
-        even = softmax(logits[i].numpy() + bias, axis=1).mean(0)
-        first = softmax(logits[i].numpy(), axis=1).mean(0)
-        assert np.abs(even - 1 / 3).max() < np.abs(first - 1 / 3).max()
+        for j in range(40):
+            exponent = fitted.sharpness[i] + fitted.slope[i] * found.reach[i, j]
+            torch.testing.assert_close(
+                found.logits[i, j], exponent.exp() * expected[i, j], **F64
+            )
 
 
 def test_a_row_without_contact_has_no_logits(generator):

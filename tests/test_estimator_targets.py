@@ -32,12 +32,12 @@ def test_shares_of_labels_have_one_label_more_each():
     np.testing.assert_allclose(shares, np.array([2, 2, 4]) / 8, **F64)
 
 
-def test_labels_are_the_default_and_none_is_the_same(rng):
+def test_counts_of_labels_decide_if_asked_for_and_none_is_the_same(rng):
     X, _, y = iris(rng)
     y[np.flatnonzero(y == -1)[:2]] = 2
     counts = np.array([(y == c).sum() + 1 for c in range(3)])
-    for prior in ({}, {"class_prior": None}, {"class_prior": "labels"}):
-        classifier = ICSSLClassifier(**prior).fit(X, y)
+    for prior in (None, "labels"):
+        classifier = ICSSLClassifier(class_prior=prior).fit(X, y)
         np.testing.assert_allclose(classifier.class_prior_, counts / counts.sum(), **F64)
 
 
@@ -225,7 +225,7 @@ def test_a_label_of_weight_zero_is_none(rng):
 def test_weights_count_in_the_class_prior(rng):
     X, _, y = iris(rng)
     weights = np.where(y == 2, 4.0, 1.0)
-    found = ICSSLClassifier().fit(X, y, weights)
+    found = ICSSLClassifier(class_prior="labels").fit(X, y, weights)
     counts = np.array([2, 2, 8]) / 2 + 1  # the mean weight is two
     np.testing.assert_allclose(found.class_prior_, counts / counts.sum(), **F64)
 

@@ -1,4 +1,4 @@
-"""Pretraining of the classifier's weights: resumed, refused, calibrated, and by command."""
+"""Pretraining of the classifier's weights: resumed, refused, by members and by command."""
 
 import re
 from dataclasses import replace
@@ -6,28 +6,36 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
-from helpers import F64, run_command, text_of
+from helpers import run_command, text_of
 from icssl import ICSSLClassifier
+from icssl._util.random import generator_for
 from icssl.classifier.context_features import features_of_tables
-from icssl.classifier.kernels import DIFFUSED, GRAPHS, KERNELS, Kernel
+from icssl.classifier.kernels import (
+    DIFFUSED,
+    GEOMETRIES,
+    GRAPHS,
+    KERNELS,
+    Kernel,
+    graphs_of_geometry,
+    kernels_of,
+)
 from icssl.classifier.model import ContextConfig, ContextModel
+from icssl.classifier.pretraining import members as members_file
 from icssl.classifier.pretraining import train as pretrain_file
-from icssl.classifier.pretraining.synthetic_tables import TaskSpec, scale_like_encoder
+from icssl.classifier.pretraining.members import member_config, pretrain_members
+from icssl.classifier.pretraining.synthetic_tables import TaskSpec
+from icssl.classifier.pretraining.tasks import encode_tables
 from icssl.classifier.pretraining.train import (
     PretrainConfig,
-    calibrate,
     draw_task,
     features_of_task,
     loss_of,
     pretrain,
 )
 from icssl.classifier.weights import RELEASED, load_context_model
-from icssl.tables.columns import ColumnEncoder
 
 SMALL = TaskSpec(points=(20, 30), columns=(2, 5), classes=(2, 3), most_numbers=200)
 TOY = PretrainConfig(
@@ -35,7 +43,7 @@ TOY = PretrainConfig(
     tasks=SMALL,
     steps=5,
     batch=2,
-    calibration_steps=3,
+    draws=2,
 )
 
 
@@ -87,7 +95,7 @@ def test_a_resumed_run_is_a_straight_one_bit_for_bit(tmp_path, clock, straight, 
 def test_training_moves_the_weights_and_depends_on_the_seed(straight):
     fresh = state_of(pretrain(replace(TOY, steps=1, learning_rate=1e-12)))
     found, other = straight[0], state_of(pretrain(replace(TOY, seed=1)))
-    for name in ("gates.0.weigh.0.weight", "gates.1.scale.2.bias", "gates.0.names"):
+    for name in ("gates.0.weigh.0.weight", "gates.1.head.2.bias", "gates.0.names"):
         assert (found[name] - fresh[name]).abs().max() > 1e-4
         assert (found[name] - other[name]).abs().max() > 1e-4
     assert not torch.equal(found["gates.0.names"], found["gates.1.names"])
@@ -159,8 +167,9 @@ def test_a_task_keeps_new_rows_out_and_all_labels_in(step):
     config = replace(TOY, batch=3)
     task = draw_task(config, "pretrain", step, "cpu")
     again = draw_task(config, "pretrain", step, "cpu")
-    other = draw_task(config, "calibrate", step, "cpu")
+    other = draw_task(config, "held out", step, "cpu")
     assert torch.equal(task.x, again.x)
+    assert torch.equal(task.labelled, again.labelled)
     assert task.x.shape != other.x.shape or not torch.equal(task.x, other.x)
     n = task.x.shape[1] + task.new_x.shape[1]
     assert 20 <= n <= 30
@@ -170,51 +179,48 @@ def test_a_task_keeps_new_rows_out_and_all_labels_in(step):
     assert max(task.y.max(), task.new_y.max()) < task.n_classes
 
 
-def test_columns_are_scaled_as_the_encoder_of_the_classifier_scales_them():
-    """By the rows of the context: numbers, 0 and 1, booleans, one-hot codes, constants."""
-    rng = np.random.default_rng(0)
-    tables = []
-    for _ in range(3):
-        category = rng.integers(0, 3, size=50)
-        columns = {
-            "number": 5 + 100 * rng.normal(size=50),
-            "heavy tails": rng.normal(size=50) ** 5,
-            "rare": (rng.random(50) < 0.1).astype(float),
-            "other values": 7.0 * (rng.random(50) < 0.5) - 2,
-            "boolean": rng.random(50) < 0.5,
-            "constant": np.full(50, 4.0),
-            **{f"category {c}": (category == c).astype(int) for c in range(3)},
-        }
-        tables.append(pd.DataFrame(columns))
-    x = torch.tensor(np.stack([table.to_numpy(float) for table in tables]))
-    context, new = scale_like_encoder(x[:, :40], x[:, 40:])
-    for i, table in enumerate(tables):
-        encoder = ColumnEncoder().fit(table[:40])
-        np.testing.assert_allclose(context[i], encoder.transform(table[:40]), **F64)
-        np.testing.assert_allclose(new[i], encoder.transform(table[40:]), **F64)
-    assert abs(float(context[0, :, 4].std(correction=0)) - 1) < 1e-9  # of two values too
-
-
-def test_tasks_have_columns_as_the_encoder_makes_them():
-    """Encoded once more, they stay as they are."""
-    for step in range(5):
-        task = draw_task(TOY, "pretrain", step, "cpu")
-        for table in task.x.double().numpy():
-            again = ColumnEncoder().fit_transform(table)
-            np.testing.assert_allclose(again, table, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("step", range(5))
+def test_every_table_comes_several_times_each_with_other_labels(step):
+    config = replace(TOY, batch=3, draws=4)
+    task = draw_task(config, "pretrain", step, "cpu")
+    generator = generator_for(config.seed, "pretrain", step)
+    tables = SMALL.draw_tables(3, generator=generator)
+    n = task.x.shape[1]
+    context, new, units = encode_tables(
+        tables.cells[:, :n], tables.cells[:, n:], tables.is_category
+    )
+    for i in range(12):
+        torch.testing.assert_close(task.x[i], context[i // 4], rtol=0, atol=0)
+        torch.testing.assert_close(task.new_x[i], new[i // 4], rtol=0, atol=0)
+        assert torch.equal(task.units.factors[i], units.factors[i // 4])
+        assert torch.equal(task.y[i], tables.y[i // 4, :n])
+    assert len({tuple(row.tolist()) for row in task.labelled[:4]}) > 1
+    part = task.part(slice(1, 2))
+    assert torch.equal(part.x, task.x[4:8])
+    assert torch.equal(part.units.numbers, task.units.numbers[4:8])
 
 
 def test_every_way_to_see_a_context_has_its_turn():
     task = draw_task(TOY, "pretrain", 0, "cpu")
-    names = [features_of_task(task, TOY, step).kernels.kernels for step in range(25)]
+    seen = [features_of_task(task, TOY, step) for step in range(60)]
+    names = [features.kernels.kernels for features in seen]
     counts = {names_of: names.count(names_of) for names_of in set(names)}
-    assert len(counts) == 3
     assert max(counts, key=counts.get) == KERNELS
-    shortest = min(counts, key=len)
-    assert shortest == tuple(Kernel(GRAPHS[0], form) for form in DIFFUSED)  # a graph alone
+    expected = {KERNELS, tuple(Kernel(GRAPHS[0], form) for form in DIFFUSED)}  # a graph
+    for geometry in GEOMETRIES:
+        own = graphs_of_geometry(geometry)
+        expected |= {kernels_of(own[:1]), _by_geometry(own)}
+    assert set(names) == expected
+    for features in seen:  # what is not there is not offered
+        has_common = any(k.graph.geometry == "common" for k in features.kernels.kernels)
+        assert has_common or not features.inputs.offered[:, 1].any()
 
 
-# Loss and temperature
+def _by_geometry(graphs):
+    return kernels_of(sorted(graphs, key=lambda g: g.geometry != graphs[0].geometry))
+
+
+# The loss
 
 
 def toy_model(members=2, seed=0):
@@ -244,54 +250,108 @@ def test_loss_is_on_unlabelled_and_on_new_rows():
     task = draw_task(TOY, "pretrain", 0, "cpu")
     seen = features_of_tables(task.x, task.y, task.labelled, task.n_classes, GRAPHS, 4)
     model = toy_model(1)
-    reading = model.fit_features(seen)
-    own, new = reading.predict_context().logits, reading.predict_new(task.new_x).logits
-    losses = [
-        -own[i, j].log_softmax(0)[task.y[i, j]]
-        for i in range(2)
-        for j in range(task.x.shape[1])
-        if not task.labelled[i, j]
-    ]
-    new_losses = [
-        -new[i, j].log_softmax(0)[task.new_y[i, j]]
-        for i in range(2)
-        for j in range(task.new_x.shape[1])
-    ]
+    fitted = model.fit_features(seen)
+    own, new = fitted.predict_context().logits, fitted.predict_new(task.new_x).logits
+    shares = fitted.shares.log()
+    losses, new_losses = [], []
+    for i in range(len(task.x)):  # contexts count alike, however many labels they have
+        losses.append(
+            torch.stack(
+                [
+                    -(own[i, j] + shares[i]).log_softmax(0)[task.y[i, j]]
+                    for j in range(task.x.shape[1])
+                    if not task.labelled[i, j]
+                ]
+            ).mean()
+        )
+        new_losses += [
+            -(new[i, j] + shares[i]).log_softmax(0)[task.new_y[i, j]]
+            for j in range(task.new_x.shape[1])
+        ]
     expected = torch.stack(losses).mean() + 0.3 * torch.stack(new_losses).mean()
     torch.testing.assert_close(loss_of(model, seen, task), expected)
     wrong = task._replace(y=torch.where(task.labelled, 0, task.y))
     torch.testing.assert_close(loss_of(model, seen, wrong), expected)
 
 
-def loss_on(model, config, stream, steps):
-    """Mean cross-entropy on unlabelled rows of contexts of a stream."""
-    losses = []
-    for step in range(steps):
-        task = draw_task(config, stream, step, "cpu")
-        with torch.no_grad():
-            logits = model(task.x, task.y, task.labelled, task.n_classes)
-        losses.append(cross_entropy(logits[~task.labelled], task.y[~task.labelled]))
-    return float(torch.stack(losses).mean())
+def test_the_loss_reaches_every_weight():
+    """Also those that say how much counts of labels and shares of classes are trusted."""
+    model = toy_model(1)
+    total = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for step in range(3):
+        task = draw_task(TOY, "pretrain", step, "cpu")
+        labels = (task.y, task.labelled, task.n_classes)
+        units = task.units
+        seen = features_of_tables(task.x, *labels, GRAPHS, 4, units=units, draws=2)
+        model.zero_grad()
+        loss_of(model, seen, task).backward()
+        for name, p in model.named_parameters():
+            total[name] += p.grad.abs()
+    idle = [name for name, size in total.items() if not size.max() > 1e-7]
+    assert idle == ["gates.0.weigh.4.bias"]  # a softmax does not see what all have alike
+    assert (total["gates.0.confidence.4.bias"] > 1e-7).all()
 
 
-def test_calibration_lowers_the_loss_on_contexts_it_has_not_seen():
-    config = replace(TOY, calibration_steps=8)
-    model = toy_model()
-    with torch.no_grad():
-        for gate in model.gates:
-            gate.scale[-1].bias[1] = 2.0  # far too sure
-    before = loss_on(model, config, "held out", 8)
-    calibrate(model, config, "cpu")
-    assert model.calibration.abs().max() > 0.05
-    assert loss_on(model, config, "held out", 8) < before - 0.01
+# Members, each in a process of its own
+
+MEMBERS = replace(TOY, steps=3)
 
 
-def test_calibration_forgets_the_one_before():
-    config, model = TOY, toy_model()
-    calibrate(model, config, "cpu")
-    first = model.calibration.clone()
-    calibrate(model, config, "cpu")
-    torch.testing.assert_close(model.calibration, first, rtol=1e-3, atol=1e-3)
+@pytest.fixture(scope="module")
+def member_states():
+    """What each member ends with if it is trained by itself, in this process."""
+    return [state_of(pretrain(member_config(MEMBERS, i))) for i in range(2)]
+
+
+def assert_joined(model, member_states):
+    found = state_of(model)
+    for i, expected in enumerate(member_states):
+        for name, tensor in expected.items():
+            joined = found[name.replace("gates.0.", f"gates.{i}.")]
+            # A process may sum on another number of threads.
+            torch.testing.assert_close(joined, tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_members_have_tables_and_seeds_of_their_own():
+    first, second = (member_config(replace(MEMBERS, seed=3), i) for i in range(2))
+    assert (first.seed, second.seed) == (6, 7)
+    assert first.model.members == second.model.members == 1
+    assert replace(first, seed=7) == second
+
+
+def test_members_are_joined_and_go_on_where_they_stopped(tmp_path, clock, member_states):
+    """One member has made two of three steps before; the other has not begun."""
+    first = tmp_path / "member-0.safetensors"
+    started = member_config(MEMBERS, 0)
+    assert pretrain(started, checkpoint=first, minutes=1.5, report=clock) is None
+    told = []
+    model = pretrain_members(MEMBERS, tmp_path, report=told.append)
+    assert_joined(model, member_states)
+    assert not model.training
+    assert told[-1].step == 3
+    steps = [progress.step for progress in told]
+    assert steps == sorted(set(steps))
+    again = pretrain_members(MEMBERS, tmp_path)  # nothing is left to do
+    assert_same(state_of(again), state_of(model))
+
+
+def test_members_without_time_are_not_joined(tmp_path):
+    assert pretrain_members(MEMBERS, tmp_path, minutes=0) is None
+    written = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    assert written == ["member-0.safetensors", "member-1.safetensors"]
+
+
+def test_a_member_of_another_run_is_refused_before_any_is_trained(tmp_path):
+    pretrain(member_config(TOY, 1), checkpoint=tmp_path / "member-1.safetensors", minutes=0)
+    with pytest.raises(ValueError, match=r"member-1\.safetensors is of another run"):
+        pretrain_members(MEMBERS, tmp_path)
+    assert not (tmp_path / "member-0.safetensors").exists()
+
+
+def test_a_member_that_fails_is_named(tmp_path, capfd):
+    with pytest.raises(RuntimeError, match="training of member 0 ended with an error"):
+        pretrain_members(MEMBERS, tmp_path, device="no such device")
+    assert "no such device" in capfd.readouterr().err
 
 
 # The command
@@ -303,12 +363,25 @@ run = partial(run_command, "pretrain")
 @pytest.fixture
 def small_recipe(monkeypatch):
     """The command's own recipe, on small tables."""
-    small = partial(PretrainConfig, model=TOY.model, tasks=SMALL, calibration_steps=2)
+    small = partial(PretrainConfig, model=TOY.model, tasks=SMALL)
     monkeypatch.setattr(pretrain_file, "PretrainConfig", small)
 
 
-def test_the_command_writes_weights_that_the_classifier_reads(tmp_path, small_recipe):
-    result = run("--steps", "2", "--batch", "1", "-o", str(tmp_path / "new"))
+@pytest.fixture
+def small_members(monkeypatch):
+    """The same where members are trained in processes, which know only the real recipe."""
+
+    def small(config, *arguments, **options):
+        model = replace(TOY.model, members=config.model.members)
+        config = replace(config, model=model, tasks=SMALL)
+        return pretrain_members(config, *arguments, **options)
+
+    monkeypatch.setattr(members_file, "pretrain_members", small)
+
+
+def test_the_command_writes_weights_that_the_classifier_reads(tmp_path, small_members):
+    sizes = ("--steps", "2", "--batch", "1", "--draws", "2", "--members", "2")
+    result = run(*sizes, "-o", str(tmp_path / "new"))
     assert result.exit_code == 0, result.output
     path = tmp_path / "new" / RELEASED
     assert RELEASED in re.sub(r"\s", "", result.output)
@@ -319,7 +392,7 @@ def test_the_command_writes_weights_that_the_classifier_reads(tmp_path, small_re
 
 
 def test_the_command_goes_on_where_it_stopped(tmp_path, small_recipe):
-    options = ("--steps", "2", "--batch", "1", "-o")
+    options = ("--steps", "2", "--batch", "1", "--members", "1", "-o")
     assert run(*options, str(tmp_path / "straight")).exit_code == 0
     result = run(*options, str(tmp_path / "resumed"), "--minutes", "1e-9")
     assert result.exit_code == 0, result.output
@@ -334,7 +407,7 @@ def test_the_command_goes_on_where_it_stopped(tmp_path, small_recipe):
 
 def test_what_the_command_refuses(tmp_path, small_recipe):
     (tmp_path / "file").write_text("")
-    options = ("--steps", "1", "--batch", "1")
+    options = ("--steps", "1", "--batch", "1", "--members", "1")
     for arguments, word in (
         (("--steps", "0"), "--steps"),
         ((*options, "--device", "tpu"), "tpu"),

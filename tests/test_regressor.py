@@ -149,11 +149,13 @@ def test_likelihoods_do_not_depend_on_the_unit_of_the_targets(problem):
 def test_alike_kernels_share_the_weight_of_their_group():
     scores = torch.zeros(len(KERNELS), len(PENALTIES)).double()
     weights = dict(zip(map(str, KERNELS), weigh_kernels(KERNELS, scores), strict=True))
-    # Three kinds in each of five graphs: linear, four of coordinates, five of diffusion.
+    # Three kinds in each of seven graphs: linear, four of coordinates, five of diffusion.
+    # The two sharper graphs have diffusion alone.
+    groups = 3 * 7 + 2
     expected = {"raw.linear": 1, "raw.cosine": 1 / 4, "raw.steps2": 1 / 5}
+    expected |= {"raw6.steps2": 1 / 5, "common half.linear": 1, "ranks.absolute": 1 / 5}
     for name, share in expected.items():
-        assert float(weights[name]) == pytest.approx(share / 15)
-    assert float(weights["ranks.absolute"]) == pytest.approx(1 / 5 / 15)
+        assert float(weights[name]) == pytest.approx(share / groups)
     scores[3] += 4.0
     sharper = weigh_kernels(KERNELS, scores)
     assert sharper[3] / sharper[2] == pytest.approx(np.exp(2))
@@ -181,8 +183,12 @@ def test_attributes_fit_together(rng):
     assert ((regressor.reach_ >= 0) & (regressor.reach_ <= 1)).all()
     assert regressor.transform(X).shape == regressor.embedding_.shape
     assert regressor.penalty_ in PENALTIES
-    assert list(regressor.kernel_weights_) == list(map(str, KERNELS))
+    # The axes of a roll are about as wide as each other: a common scale would be the same.
+    names = [str(kernel) for kernel in KERNELS if kernel.graph.geometry == "each"]
+    assert list(regressor.kernel_weights_) == names
     assert sum(regressor.kernel_weights_.values()) == pytest.approx(1)
+    stretched = ICSSLRegressor().fit(X * [1.0, 1.0, 3.0], y)
+    assert list(stretched.kernel_weights_) == list(map(str, KERNELS))
     np.testing.assert_array_equal(
         ICSSLRegressor().fit_predict(X, y), regressor.transduction_
     )
@@ -412,7 +418,7 @@ def test_targets_that_cannot_be_used(rng, y, words):
 
 def test_options_that_cannot_be_used(rng):
     X, _, y = roll(rng)
-    with pytest.raises(ValueError, match="'all views', 'auto', 'one view'"):
+    with pytest.raises(ValueError, match="'all views', 'auto', 'main views', 'one view'"):
         ICSSLRegressor(model="weights.safetensors").fit(X, y)
     with pytest.raises(ValueError, match="'columns', 'precomputed'"):
         ICSSLRegressor(metric="rbf").fit(X, y)

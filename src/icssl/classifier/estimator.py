@@ -49,10 +49,11 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
     Parameters
     ----------
     model : str, default "auto"
-        "all views" is the strongest; "one view" makes one graph instead of up to nine.
-        "auto" is the first for tables that are not too large: docs/scale.md has the rule,
-        which depends on rows, columns, backend and device. It can also be a file of weights
-        that ``icssl pretrain`` made, with views as for "auto".
+        "all views" is the strongest, "main views" leaves out whitened columns, and "one
+        view" makes one graph instead of up to nine. "auto" is the first that is not too
+        slow for the table: docs/scale.md has the rule, which depends on rows, columns,
+        backend and device. It can also be a file of weights that ``icssl pretrain`` made,
+        with views as for "auto".
     class_prior : {"estimate", "labels", "uniform"}, array, dict or Series
         How frequent the classes are: by default estimated from all rows and from the counts
         of the labels; as among the labels, plus one each; equally; or by shares that sum to
@@ -152,10 +153,10 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
             Whole numbers, texts or booleans; -1, None, NaN, ``pd.NA`` or masked for no
             label. Whole numbers have at most 64 bits.
         sample_weight : array of shape (n_rows,), optional
-            How much the label of each row counts in the descent and in
-            ``class_prior="labels"``; only ratios matter. A row of weight zero counts as one
-            without a label. Weights of rows without a label are not used, and the gate
-            does not see weights when it weighs kernels.
+            How much the label of each row counts in the descent and among the counts of
+            ``class_prior``; only ratios matter. A row of weight zero counts as one without
+            a label. Weights of rows without a label are not used, and the gate does not see
+            weights when it weighs kernels.
         """
         rows = self._read_context(X, y)
         codes, weights = self._read_labels(rows, y, sample_weight)

@@ -17,8 +17,7 @@ class Explanation(NamedTuple):
     parts : ndarray of shape (rows, labelled rows, classes)
         What each labelled row contributes, in the order of the table.
     base : ndarray of shape (rows, classes)
-        Logits without any labelled row: the logarithm of ``class_prior_`` plus the bias
-        that balances the classes.
+        Logits without any labelled row: the logarithm of ``class_prior_``.
     """
 
     parts: Float[ndarray, "rows labelled classes"]

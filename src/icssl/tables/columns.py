@@ -70,6 +70,8 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         spreads (:func:`icssl.tables.units.common_factors`).
     unit_numbers_ : ndarray of shape (6,)
         What tells whether columns share a unit (:func:`icssl.tables.units.unit_numbers`).
+    standard_unit_numbers_ : ndarray of shape (6,)
+        The same, had the columns been standardised before: then units tell nothing.
     n_features_in_ : int
         Number of columns of the table.
     feature_names_in_ : ndarray of str
@@ -95,6 +97,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
                 # Its columns have one scale already.
                 self.common_factors_ = np.ones(len(self._projection.mean))
                 self.unit_numbers_ = np.zeros(UNIT_NUMBERS)
+                self.standard_unit_numbers_ = self.unit_numbers_
                 return self
             table = table.toarray()
         columns = _columns(table)
@@ -121,6 +124,10 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         factors = common_factors(spread[None], kinds[None])
         self.common_factors_ = factors[0]
         self.unit_numbers_ = unit_numbers(spread[None], kinds[None], factors)[0]
+        level = np.where(np.isfinite(spread), 0.0, spread)[None]
+        self.standard_unit_numbers_ = unit_numbers(
+            level, np.zeros_like(kinds)[None], np.ones_like(factors)
+        )[0]
 
     def transform(self, X: Any) -> Float[ndarray, "n d"]:
         """Encode every row by itself; rows of ``fit`` become what they were there."""
@@ -207,7 +214,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
 class ColumnScale:
     """The centre and the standard deviation of columns, computed without overflow.
 
-    The classifier and its pretraining both scale their columns with this class.
+    Pretraining computes the same of many tables at once, on the GPU, in ``encode_tables``.
 
     A column is first divided by a power of two, which loses no digit, so that its largest
     value is about one. The median, then the mean of the rest, are subtracted.

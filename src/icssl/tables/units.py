@@ -105,10 +105,14 @@ def unit_numbers(
     """
     has_spread = np.isfinite(spread)
     count = np.maximum(has_spread.sum(axis=1), 1)
+    shared = np.zeros(spread.shape, dtype=bool)
+    for table, (logs, kind) in enumerate(zip(spread, kinds, strict=True)):
+        # Not where factors differ from one: there rounding would decide.
+        for group in _groups(logs, kind):
+            shared[table, group] = True
     known = np.where(has_spread, spread, np.nan)
     known[~has_spread.any(axis=1)] = 0.0
     excess = np.nanmax(known, axis=1) - np.nanmedian(known, axis=1)
-    shared = has_spread & (factors != 1.0)
     return np.stack(
         [
             np.minimum(excess, _MOST) / 2,

@@ -66,6 +66,8 @@ def pretrain_members(
     """
     members = range(config.model.members)
     paths = [folder / f"member-{i}.safetensors" for i in members]
+    for i in members:  # an error of a checkpoint is to be seen here, not in a process
+        read_checkpoint(paths[i], member_config(config, i))
     context = get_context("spawn")
     told = context.Queue()
     threads = max(1, (os.cpu_count() or 1) // len(members))
@@ -114,17 +116,21 @@ def _follow(
 ) -> None:
     """Report the progress of the slowest member until all have ended, or one has failed."""
     latest: dict[int, PretrainProgress] = {}
-    while any(worker.is_alive() for worker in workers):
-        if any(worker.exitcode for worker in workers):
-            return
+    reported = 0
+    while not any(worker.exitcode for worker in workers):
+        # What a member told before it ended can still be on its way.
+        has_ended = not any(worker.is_alive() for worker in workers)
         try:
             member, progress = told.get(timeout=_POLL_SECONDS)
         except Empty:
+            if has_ended:
+                return
             continue
         latest[member] = progress
         slowest = min(latest.values(), key=lambda progress: progress.step)
-        if len(latest) == len(workers) and progress is slowest:
-            report(progress)
+        if len(latest) == len(workers) and slowest.step > reported:
+            report(slowest)
+            reported = slowest.step
 
 
 def _join(config: PretrainConfig, paths: list[Path]) -> ContextModel | None:

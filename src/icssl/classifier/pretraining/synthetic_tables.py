@@ -44,14 +44,10 @@ from icssl.classifier.pretraining.strands import draw_strands
 from icssl.classifier.pretraining.surfaces import draw_closed_surfaces, draw_sheets
 from icssl.classifier.pretraining.table_classes import (
     corrupt_labels,
-    draw_labels,
     draw_shares,
     give_each_class_rows,
 )
-from icssl.episodes.episode import Episode
-from icssl.tables.columns import ColumnScale
 
-_NEW_SHARE = 6  # one row in so many is left out of its context and predicted as a new row
 _STANDARDISED = 0.1  # of the batches: users often standardise columns themselves
 _MISSING = 0.35  # of the batches that are not shapes have missing cells
 _MISSING_OF_SHAPES = 0.05
@@ -194,31 +190,6 @@ class TaskSpec:
         is_category = is_category.to(cells.device, non_blocking=True)
         return SyntheticTables(cells, is_category, y, c, one_unit)
 
-    def draw(
-        self,
-        b: int,
-        *,
-        generator: Generator,
-        labels: float | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Episode:
-        """Draw ``b`` tables of one shape, with ``labels`` per class if that is given.
-
-        Missing cells become the mean of their column.
-        """
-        tables = self.draw_tables(b, generator=generator)
-        few, many = self.labels_per_class
-        per_class = Draws(generator).whole(few, many) if labels is None else int(labels)
-        labelled = draw_labels(
-            tables.y, tables.n_classes, per_class, random=False, generator=generator
-        )
-        cells = tables.cells
-        cells = torch.where(cells.isnan(), cells.nanmean(dim=1, keepdim=True), cells)
-        x = cells.nan_to_num(0.0, 0.0, 0.0).to(dtype)
-        return Episode.unchecked(
-            x=x, y=tables.y, labelled=labelled, n_classes=tables.n_classes
-        )
-
     def _shape(self, draws: Draws, kind: str) -> tuple[int, int, int]:
         points, columns, classes = self.points, self.columns, self.classes
         classes = (classes[0], _clip(_MOST_CLASSES.get(kind, classes[1]), classes))
@@ -274,59 +245,3 @@ def _record(
     if block < numbers.shape[-1]:
         parts.append(record_in_own_units(draws, numbers[..., block:]))
     return torch.cat(parts, dim=-1), encode_categories(draws, sources, y, c, sizes)
-
-
-class Task(NamedTuple):
-    """A batch of contexts, and new rows that were left out of them."""
-
-    x: Tensor
-    y: Tensor
-    labelled: Tensor
-    n_classes: int
-    new_x: Tensor
-    new_y: Tensor
-
-    @classmethod
-    def of_episode(cls, episode: Episode) -> "Task":
-        """Scale tables, and take their last rows, which have no label, as new rows."""
-        # Labelled rows first, so that all of them are in the context.
-        is_labelled = episode.labelled.to(torch.uint8)
-        order = is_labelled.argsort(dim=1, descending=True, stable=True)
-        x = episode.x.gather(1, order[..., None].expand_as(episode.x))
-        y, labelled = episode.y.gather(1, order), episode.labelled.gather(1, order)
-        n = max(int(labelled.sum(1).max()), x.shape[1] - x.shape[1] // _NEW_SHARE)
-        context, new = scale_like_encoder(x[:, :n], x[:, n:])
-        return cls(context, y[:, :n], labelled[:, :n], episode.n_classes, new, y[:, n:])
-
-    def part(self, tables: slice) -> "Task":
-        """Return some of the contexts."""
-        return Task(
-            self.x[tables],
-            self.y[tables],
-            self.labelled[tables],
-            self.n_classes,
-            self.new_x[tables],
-            self.new_y[tables],
-        )
-
-
-def scale_like_encoder(
-    context: Float[Tensor, "b n d"], new: Float[Tensor, "b r d"]
-) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b r d"]]:
-    """Scale tables as :class:`ColumnEncoder` does: by their contexts, with its own code.
-
-    Parameters
-    ----------
-    context : Tensor
-        Rows that the classifier is fitted to, one table per entry of the batch.
-    new : Tensor
-        Rows of the same tables that it predicts later.
-    """
-    columns = context.mT.flatten(0, 1), new.mT.flatten(0, 1)  # (b * d, rows)
-    scale = ColumnScale.fit(columns[0].double().cpu().numpy())
-    scaled = (torch.from_numpy(scale(part.double().cpu().numpy()).T) for part in columns)
-    scaled_context, scaled_new = (
-        part.reshape(rows.mT.shape).mT.to(rows)
-        for part, rows in zip(scaled, (context, new), strict=True)
-    )
-    return scaled_context, scaled_new

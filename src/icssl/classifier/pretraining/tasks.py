@@ -109,13 +109,14 @@ def encode_tables(
     divisor = torch.where(constant, torch.inf, deviation)
     new_rest = torch.where(new_numbers.isnan(), 0.0, new_numbers - median)
     # All tables of a batch have the same columns, and so say of the same what is missing.
-    often = missing.float().mean(dim=(0, 1)) >= OFTEN_MISSING
+    share = missing.float().mean(dim=(0, 1))
+    often = (share >= OFTEN_MISSING) & (share < 1)
     x, new_x = (
         torch.cat(
             [
                 (part - mean) / divisor,
                 table[..., is_category],
-                CATEGORY * table[..., ~is_category][..., often].isnan(),
+                CATEGORY * table[..., ~is_category][..., often].isnan().to(part),
             ],
             dim=-1,
         )
