@@ -69,8 +69,8 @@ _ = axes[1].legend()
 plt.show()
 
 # %%
-# With a uniform prior, suggested labels are worth more than random ones on both tables after
-# the first rounds. With the default prior, the accuracy on wine falls after the first five
-# suggested labels, because their counts are not those of the classes. Three starts on two
+# With a uniform prior, suggested labels are worth more than random ones on both tables,
+# after the first rounds. With the default prior, the accuracy on wine falls after the first
+# five suggested labels: their counts are not those of the classes. Three starts on two
 # data sets show how ``suggest`` is used; they do not show that it always helps. ``suggest``
 # does not find a class without any label: every class needs one label first.
