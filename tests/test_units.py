@@ -101,10 +101,11 @@ def test_the_unit_of_the_whole_table_changes_nothing(rng, unit):
 # What is told of units
 
 
-def test_kinds_tell_whole_and_positive_numbers_and_skip_missing_cells():
+def test_kinds_tell_whole_numbers_and_those_of_one_sign_and_skip_missing_cells():
     nan = np.nan
     columns = [[0.5, -1.0, 2.0], [0.5, 0.0, nan], [-3.0, nan, 2.0], [nan, 7.0, 0.0]]
-    assert column_kinds(np.array(columns)).tolist() == [0, 1, 2, 3]
+    for sign in (1, -1):
+        assert column_kinds(sign * np.array(columns)).tolist() == [0, 1, 2, 3]
 
 
 def test_numbers_of_a_table_by_hand():
@@ -120,7 +121,7 @@ def test_numbers_of_a_table_by_hand():
         np.log(factors[0]).std(),
         4 / 5,  # share a unit
         4 / 5,  # hold whole numbers
-        4 / 5,  # are never negative
+        4 / 5,  # have one sign
         5 / 6,  # are numbers
     ]
     np.testing.assert_allclose(found[0], expected, **F64)
