@@ -449,7 +449,10 @@ def test_which_views_are_read_follows_rows_columns_backend_and_device():
     def views(rows, columns, model="auto", backend="auto", device="cpu"):
         return views_for(model, backend, rows, columns, device)
 
-    for all_views, one_view, options in (
+    assert views(4_096, 20) == "all views"
+    assert views(4_097, 20) == "main views"
+    assert views(4_097, 20, model="all views") == "all views"
+    for several, one_view, options in (
         ((200_000, 20), (200_001, 20), {}),
         ((2**13, 2**10), (2**13 + 1, 2**10), {}),
         ((2_000, 10**6), (2_001, 10**6), {}),
@@ -458,10 +461,11 @@ def test_which_views_are_read_follows_rows_columns_backend_and_device():
         ((50_000, 20), (50_001, 20), {"device": "cuda"}),
         ((200_000, 41), (200_000, 42), {}),
     ):
-        assert views(*all_views, **options) == "all views"
+        few = several[0] <= 4_096 or "device" in options
+        assert views(*several, **options) == ("all views" if few else "main views")
         assert views(*one_view, **options) == "one view"
         assert views(*one_view, model="all views", **options) == "all views"
-        assert views(*all_views, model="one view", **options) == "one view"
+        assert views(*several, model="one view", **options) == "one view"
         assert views(*one_view, model="own.safetensors", **options) == "one view"
 
 

@@ -418,7 +418,7 @@ def test_targets_that_cannot_be_used(rng, y, words):
 
 def test_options_that_cannot_be_used(rng):
     X, _, y = roll(rng)
-    with pytest.raises(ValueError, match="'all views', 'auto', 'one view'"):
+    with pytest.raises(ValueError, match="'all views', 'auto', 'main views', 'one view'"):
         ICSSLRegressor(model="weights.safetensors").fit(X, y)
     with pytest.raises(ValueError, match="'columns', 'precomputed'"):
         ICSSLRegressor(metric="rbf").fit(X, y)

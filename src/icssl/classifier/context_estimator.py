@@ -37,7 +37,7 @@ from icssl.classifier.context_features import (
 from icssl.classifier.fitted import Prediction
 from icssl.classifier.geometry import COLUMN_SCALES, Units
 from icssl.classifier.graph_sparse import SparseGraph
-from icssl.classifier.graphs import SOLVED_ROWS, GraphSpec, blocks
+from icssl.classifier.graphs import ONE_THREAD_ROWS, SOLVED_ROWS, GraphSpec, blocks
 from icssl.classifier.kernels import ContextKernels
 from icssl.classifier.plan import (
     MODELS,
@@ -68,7 +68,7 @@ def limit_threads_if_small(fit: _Fit) -> _Fit:
     def on_one_thread(self: Any, X: Any, *args: Any, **options: Any) -> Any:
         shape = getattr(X, "shape", None)
         n = shape[0] if shape else len(X) if hasattr(X, "__len__") else 0
-        with one_thread(when=n <= SOLVED_ROWS):
+        with one_thread(when=n <= ONE_THREAD_ROWS):
             return fit(self, X, *args, **options)
 
     return on_one_thread  # type: ignore[return-value]
@@ -193,7 +193,7 @@ class ContextEstimator(
         else:
             units = Units.of_encoder(self._encoder, self.column_scale)
             views = views_for(self.model, self.backend, n, d, device)
-            graphs = units.graphs(one_view=views == "one view")
+            graphs = units.graphs(views)
             size = Size(n, d, graphs, int(labelled.sum()), n_classes, self._dtype.itemsize)
             backend = choose_backend(self.backend, self.n_neighbors, size, device)
             self.backend_ = backend.name

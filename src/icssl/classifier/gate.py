@@ -122,6 +122,7 @@ class Gate(nn.Module):
                 (self.confidence, [0.0, 0.0, 2.0, 0.0]),
             ):
                 last = layers[-1]
+                assert isinstance(last, nn.Linear)
                 last.weight.mul_(0.1)
                 last.bias.copy_(torch.tensor(start))
 

@@ -8,7 +8,12 @@ from numpy import ndarray
 from torch import Tensor
 
 from icssl.classifier.graphs import GraphSpec
-from icssl.classifier.kernels import GEOMETRIES, GRAPHS, graphs_of_geometry
+from icssl.classifier.kernels import (
+    GEOMETRIES,
+    GRAPHS,
+    MAIN_VIEWS,
+    graphs_of_geometry,
+)
 from icssl.tables.columns import ColumnEncoder
 from icssl.tables.units import UNIT_NUMBERS, differs
 
@@ -91,19 +96,22 @@ class Units:
         each_offered, common_offered = self.offered[0].tolist()
         return common_offered and (not each_offered or bool(self.numbers[0, 2] == 1))
 
-    def graphs(self, *, one_view: bool) -> tuple[GraphSpec, ...]:
+    def graphs(self, views: str) -> tuple[GraphSpec, ...]:
         """Return the graphs in which a table is read: none of a geometry that is not used.
 
         Parameters
         ----------
-        one_view : bool
-            Whether the raw columns are enough: then the spreads decide the geometry.
+        views : {"all views", "main views", "one view"}
+            Which views to read; in the last case the spreads decide the geometry.
         """
-        if one_view:
+        if views == "one view":
             return graphs_of_geometry("common" if self.is_one_unit else "each")[:1]
         used = [
             name
             for name, offered in zip(GEOMETRIES, self.offered[0].tolist(), strict=True)
             if offered
         ]
-        return GRAPHS if len(used) > 1 else graphs_of_geometry(used[0])
+        graphs = GRAPHS if len(used) > 1 else graphs_of_geometry(used[0])
+        if views == "all views":
+            return graphs
+        return tuple(graph for graph in graphs if graph.view in MAIN_VIEWS)

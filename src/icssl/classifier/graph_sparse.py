@@ -176,7 +176,8 @@ class SparseGraph(WeightedGraph):
             some = Nearest(nearest.indices[part], nearest.distances[part])
             w[part] = _nearest_weights(some, NeighbourDistances(near, far), distances)
         ends = count * torch.arange(n + 1)
-        parts = (w.flatten(), nearest.indices.flatten(), ends)
+        # A copy: sorting them below must not change the neighbours that graphs share.
+        parts = (w.flatten(), nearest.indices.flatten().clone(), ends)
         matrix = sparse.csr_matrix(
             tuple(part.cpu().numpy() for part in parts), shape=(n, n)
         )

@@ -29,6 +29,7 @@ MOST_WEIGHTS = 2**24  # weights between rows that are computed at once: all of 4
 FILTER_PASSES = 22  # products with a graph whose eigenvectors are iterated, at most
 SOLVED_ROWS = 2**12  # most rows whose eigenvectors are exact, by LAPACK
 FEW_SOLVED_ROWS = 2**10  # the same where iterating is cheaper: on a GPU, of sparse graphs
+ONE_THREAD_ROWS = 50_000  # most rows whose products use one thread each, on a CPU
 _LEAST_CONTRAST = 1e-3  # as a share of the last neighbour's distance, and of a row's length
 _DEGREE_FLOOR = 1e-12  # share of the mean degree that is added to every degree
 _IDENTITY_COLUMNS = 64  # columns of a matrix that are multiplied at once

@@ -93,6 +93,7 @@ class IndexSearch:
         """The index of faiss, made when it is first needed."""
         import faiss
 
+        faiss.omp_set_num_threads(torch.get_num_threads())  # of this thread alone
         n, p = self.context.shape
         cells = max(1, int(min(_CELLS * n**0.5, n / _CELL_ROWS)))
         index = faiss.IndexIVFFlat(faiss.IndexFlatL2(p), p, cells, faiss.METRIC_L2)
@@ -106,13 +107,16 @@ class IndexSearch:
 
     def __call__(self, rows: Float[Tensor, "r p"], count: int) -> Nearest:
         """Return the nearest ``count`` of each row, among those in the cells near it."""
-        nearest = _empty_nearest(rows, count)
+        import faiss
+
+        nearest, index = _empty_nearest(rows, count), self.index
+        faiss.omp_set_num_threads(torch.get_num_threads())  # of this thread alone
         for part in blocks(len(rows), _QUERIED_ROWS):
             queries = rows[part].float().numpy()
             # Rows of one cell after each other: cells they look into stay in the caches.
-            order = self.index.quantizer.search(queries, 1)[1][:, 0].argsort(kind="stable")
+            order = index.quantizer.search(queries, 1)[1][:, 0].argsort(kind="stable")
             places = torch.from_numpy(order + part.start)
-            distances, indices = self.index.search(queries[order], count)
+            distances, indices = index.search(queries[order], count)
             nearest.indices[places] = torch.from_numpy(indices).to(nearest.indices.dtype)
             nearest.distances[places] = torch.from_numpy(distances).to(rows.dtype)
         # In cells with too few rows, -1 stands for a neighbour that was not found.

@@ -24,7 +24,7 @@ from icssl.classifier.graphs import (
     Backend,
     GraphSpec,
 )
-from icssl.classifier.kernels import GRAPHS, MOST_KERNEL_VALUES, kernels_of
+from icssl.classifier.kernels import GRAPHS, MAIN_VIEWS, MOST_KERNEL_VALUES, kernels_of
 from icssl.classifier.neighbour_search import MOST_BRUTE_FORCE_ROWS, has_index
 from icssl.classifier.view_graph import views_at_once
 
@@ -32,6 +32,7 @@ BACKENDS = ("dense", "exact", "sparse")
 
 MODELS = {
     "all views": GRAPHS,
+    "main views": tuple(graph for graph in GRAPHS if graph.view in MAIN_VIEWS),
     "one view": GRAPHS[:1],  # a few dozen passes over the rows, and no matrix of them
 }
 """The most graphs that every choice of ``model`` uses."""
@@ -43,8 +44,8 @@ DENSE_ROWS = SOLVED_ROWS
 _DENSE_ROWS_GPU = 50_000
 """The same on a GPU, where products with a matrix are as fast as its memory."""
 
-# Rows that are read in all views, unless asked for: a minute or two on two cores. Fewer if
-# they have many columns, where neighbours take longer to find; but so many at least.
+# Rows that are read in several views, unless asked for: a minute or two on two cores. Fewer
+# if they have many columns, where neighbours take longer to find; but so many at least.
 _MOST_ROWS, _MOST_CELLS = 200_000, 2**23
 _WIDE_ROWS = 2_000
 _GPU_ROWS = 2_000  # from which on a GPU is worth its start
@@ -117,7 +118,7 @@ def needed_memory(backend: Backend, size: Size) -> int:
     graph = {
         "dense": n * n + 5 * min(MOST_WEIGHTS, n * n),
         "exact": 5 * min(_BLOCK_WEIGHTS, n * n) + 4 * n * _BASIS,
-        "sparse": 8 * n * min(backend.n_neighbors, n),
+        "sparse": 10 * n * min(backend.n_neighbors, n),  # neighbours, and the graph
     }[backend.name]
     # One after the other: columns by rank, the graphs of views, kernels with the labels.
     ranks = 8 * n * size.columns * 8 // size.bytes_each
@@ -132,10 +133,8 @@ def needed_memory(backend: Backend, size: Size) -> int:
 
 def _graphs_at_once(backend: Backend, size: Size) -> int:
     """Return how many graphs are made at the same time, in views of their own."""
-    if backend.name == "sparse":
-        return 1
     n_views = len({graph.view for graph in size.graphs})
-    return min(views_at_once(size.rows), n_views, allowed_threads())
+    return min(views_at_once(size.rows, backend.name), n_views, allowed_threads())
 
 
 def _lapack_numbers(backend: Backend, n: int) -> int:
@@ -289,11 +288,14 @@ def views_for(model: Any, backend: str, n: int, d: int, device: str) -> str:
     """
     if model in MODELS:
         return str(model)
-    return "all views" if n <= _most_rows(backend, d, device) else "one view"
+    if n > _most_rows(backend, d, device):
+        return "one view"
+    few = n <= DENSE_ROWS or torch.device(device).type == "cuda"
+    return "all views" if few else "main views"
 
 
 def _most_rows(backend: str, d: int, device: str) -> int:
-    """Return the most rows with which so many columns are read in all views."""
+    """Return the most rows with which so many columns are read in several views."""
     if torch.device(device).type == "cuda":
         return _DENSE_ROWS_GPU
     if backend in ("dense", "exact"):  # all weights take part, which takes longer

@@ -38,7 +38,7 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    model : {"auto", "all views", "one view"}
+    model : {"auto", "all views", "main views", "one view"}
         As for the classifier.
     column_scale : {"auto", "each", "common"}
         How columns of numbers are made comparable, as for the classifier.

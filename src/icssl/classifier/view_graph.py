@@ -4,7 +4,7 @@ A :class:`ViewGraph` is made from coordinates, as a view of a table gives them, 
 :class:`AffinityGraph` from weights that a user gave. Either places new rows one by one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,7 @@ from icssl.classifier.graph_exact import exact_distances, exact_graph
 from icssl.classifier.graph_sparse import NodeIndex, Nodes, SparseGraph, node_distances
 from icssl.classifier.graphs import (
     MOST_WEIGHTS,
+    ONE_THREAD_ROWS,
     Backend,
     DenseGraph,
     GraphSpec,
@@ -28,12 +29,17 @@ from icssl.classifier.graphs import (
     neighbour_distances,
     rows_at_once,
 )
-from icssl.classifier.neighbour_search import Search, all_neighbours, make_search
+from icssl.classifier.neighbour_search import (
+    Nearest,
+    Search,
+    all_neighbours,
+    make_search,
+)
 from icssl.classifier.views import take_rows
 
 _INDEXED_AT_ONCE = 2**14  # new rows that are placed together by their nearest neighbours
 _SHARED_WEIGHTS_GPU = 2**28  # distances of a view that its graphs share on a GPU, at most
-_ONE_THREAD_ROWS = 512  # graphs of more rows are made in several threads
+_SMALL_ROWS, _MOST_VIEWS = 512, 4  # views of more rows are made so many at the same time
 _START_COLUMNS = 16  # waves of the degrees that start an eigenmap without coordinates
 
 
@@ -154,14 +160,13 @@ class ViewGraph:
         points: Float[Tensor, "1 n p"],
         nodes: Nodes,
         search: Search,
+        nearest: Nearest,
         k: int,
         n_neighbors: int,
     ) -> "ViewGraph":
         """Make the graph of the weights to nearest neighbours; equal rows are one node."""
-        nearest = all_neighbours(search, min(n_neighbors, len(nodes.first) - 1))
         distances = node_distances(nearest, nodes.counts, nodes.counts, spec.neighbours)
         graph = SparseGraph.of_neighbours(nearest, distances, nodes.counts)
-        del nearest  # as large as the graph, which is all that is needed
         eigenmap = Eigenmap.of_graph(graph, lambda: waves(search.context[None], k), k)
         of_row = nodes.of_row[None]
         row_distances = distances.at(of_row)
@@ -302,14 +307,30 @@ def view_graphs(
     if backend.name != "sparse":
         return _graphs_of_points(graphs, points, k, backend, draws)
     nodes = Nodes.of_rows(x[0])
-    # Graphs of one view share the index of its rows.
-    searches = {view: make_search(rows[0, nodes.first]) for view, rows in points.items()}
-    return [
-        ViewGraph.of_nodes(
-            g, points[g.view], nodes, searches[g.view], k, backend.n_neighbors
-        )
-        for g in graphs
-    ]
+
+    def make(view: str) -> dict[GraphSpec, ViewGraph]:
+        # Graphs of one view share the index of its rows, and the neighbours it finds.
+        rows, own = points[view], [graph for graph in graphs if graph.view == view]
+        search, count = make_search(rows[0, nodes.first]), backend.n_neighbors
+        nearest = all_neighbours(search, min(count, len(nodes.first) - 1))
+        return {
+            g: ViewGraph.of_nodes(g, rows, nodes, search, nearest, k, count) for g in own
+        }
+
+    return _map_views(make, graphs, views_at_once(len(x[0]), "sparse"))
+
+
+def _map_views(
+    make: Callable[[str], dict[GraphSpec, ViewGraph]],
+    graphs: Sequence[GraphSpec],
+    at_once: int,
+) -> list[ViewGraph]:
+    """Make graphs view by view, some views at the same time, and return them in order."""
+    made: dict[GraphSpec, ViewGraph] = {}
+    views = list(dict.fromkeys(graph.view for graph in graphs))
+    for of_view in map_in_threads(make, views, most=at_once):
+        made |= of_view
+    return [made[graph] for graph in graphs]
 
 
 def _graphs_of_points(
@@ -336,19 +357,20 @@ def _graphs_of_points(
         made = {g: ViewGraph.of_points(g, rows, k, backend, pairs) for g in own}
         return made if times == 1 else {g: made[g].repeat(times) for g in own}
 
-    views = list(dict.fromkeys(graph.view for graph in graphs))
-    made: dict[GraphSpec, ViewGraph] = {}
-    for of_view in map_in_threads(make, views, most=views_at_once(n) if on_cpu else 1):
-        made |= of_view
-    return [made[graph] for graph in graphs]
+    at_once = views_at_once(n, backend.name) if on_cpu else 1
+    return _map_views(make, graphs, at_once)
 
 
-def views_at_once(n: int) -> int:
+def views_at_once(n: int, backend: str) -> int:
     """Return in how many views graphs of ``n`` rows are made together, on as many threads.
 
     Small graphs are not worth a thread, and large ones take much memory each.
     """
-    return 1 if n <= _ONE_THREAD_ROWS else max(1, min(4, 2 * MOST_WEIGHTS // n**2))
+    if n <= _SMALL_ROWS:
+        return 1
+    if backend == "sparse":
+        return _MOST_VIEWS if n <= ONE_THREAD_ROWS else 1
+    return max(1, min(_MOST_VIEWS, 2 * MOST_WEIGHTS // n**2))
 
 
 def _contact(rows: NeighbourDistances, context: NeighbourDistances) -> Tensor:

@@ -75,8 +75,8 @@ _Separator = Annotated[
 _Model = Annotated[
     str,
     typer.Option(
-        help="Weights: auto, 'all views' or 'one view' of the shipped ones, or a file that "
-        "ends in .safetensors."
+        help="Weights: auto; 'all views', 'main views' or 'one view' of the shipped ones; "
+        "or a file that ends in .safetensors."
     ),
 ]
 _Device = Annotated[str, typer.Option(help="Device: cpu, cuda or auto.")]
