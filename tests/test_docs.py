@@ -206,14 +206,17 @@ def test_pages_name_the_neighbours_graphs_and_kernels_of_the_classifier():
     model = released_model()
     assert f"{len(model.kernels)} kernels" in card
     sizes = {sum(p.numel() for p in gate.parameters()) for gate in model.gates}
-    assert sizes == {4_744}
-    assert "three gates of 4,744 parameters each" in card
-    assert len(model.gates) == 3
-    assert {len(graph.forms) for graph in model.graphs} == {10, 11}  # one has a form more
-    assert len(model.graphs) == 5
+    assert sizes == {9_007}
+    assert "four gates of 9,007 parameters each" in card
+    assert len(model.gates) == 4
+    # Ranks have a form more, and the sharper graphs have diffusion alone.
+    assert {len(graph.forms) for graph in model.graphs} == {5, 10, 11}
+    assert len(model.graphs) == 9
+    assert {graph.neighbours for graph in model.graphs} == {6, 12}
     text = WHERE_LIMITS_ARE["classifier.md"]
     assert "Each view has ten kernels" in text
     assert "One more kernel" in text
+    assert "6 neighbours instead of 12" in text
     assert "all five views" in text
 
 
