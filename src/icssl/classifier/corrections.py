@@ -113,6 +113,7 @@ def _trust_lines(
     is_linear = torch.zeros_like(weights)
     is_linear[:, linear] = 1.0
     share = torch.maximum(_MOST_LINEAR * noisy, weights[:, linear, None])
+    share = share * inputs.offered[:, linear, None]
     others = weights * (1 - is_linear)
     # Where no other head is offered, the linear one keeps all.
     total = others.sum(-1, keepdim=True)
