@@ -27,9 +27,9 @@ import pandas as pd
 import torch
 
 from icssl._util.random import generator_for
+from icssl.bench.real.cells import calibration_of, cells_of
 from icssl.bench.real.comparisons import difference
 from icssl.bench.real.datasets import HALVES, LABELS, PROTOCOLS, draw_context, read_set
-from icssl.bench.real.pages import calibration_of, cells_of
 from icssl.bench.real.scores import score
 from icssl.classifier.class_shares import prior_for
 from icssl.classifier.context_features import features_of_tables
@@ -133,7 +133,9 @@ def fit_variants(context):
     released = fitted[RELEASED]
     trained = model.train().fit_features(as_released)  # which corrects nothing
     as_trained = {
-        "heads": {"weights": trained.weights, "coefficients": trained.coefficients},
+        "heads": {
+            name: getattr(trained, name) for name in ("mixture", "weights", "coefficients")
+        },
         "confidence": {"sharpness": trained.sharpness},
         "shares": {"shares": trained.shares},
     }

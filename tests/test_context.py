@@ -1054,7 +1054,7 @@ def test_labels_a_class_are_counted_in_the_precision_of_the_context(generator):
 
 
 def test_members_give_the_mean_of_their_weights(generator):
-    model = random_model(members=3)
+    model = random_model(members=3).train()  # in which nothing corrects them
     features = features_of_tables(*context(generator), GRAPHS, 48)
     each = [model.fit_features(features, [i]) for i in range(3)]
     together = model.fit_features(features)

@@ -492,8 +492,8 @@ def test_unknown_options_list_the_choices(rng):
         ({"model": "won view"}, "Did you mean 'one view'"),
         (
             {"model": "x"},
-            "unknown model 'x': choose one of 'all views', 'auto', 'main views', 'one view', or a file "
-            r"that ends in \.safetensors\.$",
+            "unknown model 'x': choose one of 'all views', 'auto', 'main views', "
+            r"'one view', or a file that ends in \.safetensors\.$",
         ),
         ({"metric": "euclidean"}, "'columns', 'precomputed'"),
     ):

@@ -101,10 +101,11 @@ def test_the_unit_of_the_whole_table_changes_nothing(rng, unit):
 # What is told of units
 
 
-def test_kinds_tell_whole_and_positive_numbers_and_skip_missing_cells():
+def test_kinds_tell_whole_numbers_and_those_of_one_sign_and_skip_missing_cells():
     nan = np.nan
     columns = [[0.5, -1.0, 2.0], [0.5, 0.0, nan], [-3.0, nan, 2.0], [nan, 7.0, 0.0]]
-    assert column_kinds(np.array(columns)).tolist() == [0, 1, 2, 3]
+    for sign in (1, -1):
+        assert column_kinds(sign * np.array(columns)).tolist() == [0, 1, 2, 3]
 
 
 def test_numbers_of_a_table_by_hand():
@@ -120,7 +121,7 @@ def test_numbers_of_a_table_by_hand():
         np.log(factors[0]).std(),
         4 / 5,  # share a unit
         4 / 5,  # hold whole numbers
-        4 / 5,  # are never negative
+        4 / 5,  # have one sign
         5 / 6,  # are numbers
     ]
     np.testing.assert_allclose(found[0], expected, **F64)
@@ -213,12 +214,12 @@ def test_standardised_columns_offer_one_geometry(rng, column_scale):
     for encoder, offered in zip((given, scaled), expected, strict=True):
         units = Units.of_encoder(encoder, column_scale)
         assert units.offered.tolist() == [offered]
-        used = {graph.geometry for graph in units.graphs(one_view=False)}
+        used = {graph.geometry for graph in units.graphs("all views")}
         assert ("common" in used) is offered[1]
         if offered[0]:
             assert "each" in used
         else:  # whitening undoes any scale
-            both = [g for g in units.graphs(one_view=False) if g.geometry == "each"]
+            both = [g for g in units.graphs("all views") if g.geometry == "each"]
             assert {graph.view for graph in both} == {"white"}
 
 
@@ -229,8 +230,17 @@ def test_one_view_is_in_common_where_all_columns_share_a_unit(rng):
         ([1.0, 1.0, 1.0], "each"),
     ):
         encoder = ColumnEncoder().fit(with_deviations(rng, deviations))
-        found = Units.of_encoder(encoder, "auto").graphs(one_view=True)
+        found = Units.of_encoder(encoder, "auto").graphs("one view")
         assert found == graphs_of_geometry(geometry)[:1]
+
+
+@pytest.mark.parametrize("column_scale", ["auto", "each", "common"])
+def test_main_views_leave_out_whitened_ones_and_nothing_else(rng, column_scale):
+    encoder = ColumnEncoder().fit(with_deviations(rng, [1.0, 2.0, 4.0]))
+    units = Units.of_encoder(encoder, column_scale)
+    expected = [g for g in units.graphs("all views") if g.view not in ("half", "white")]
+    assert list(units.graphs("main views")) == expected
+    assert expected
 
 
 def test_units_follow_columns_and_tables(rng):
@@ -239,7 +249,7 @@ def test_units_follow_columns_and_tables(rng):
     order = np.array([2, 0, 1])
     turned = units.order_columns(order)
     np.testing.assert_array_equal(turned.factors[0], encoder.common_factors_[order])
-    assert turned.graphs(one_view=False) == GRAPHS
+    assert turned.graphs("all views") == GRAPHS
     both = units.restrict_to("common").repeat(3)
     assert both.offered.tolist() == [[False, True]] * 3
     assert both.some(slice(1, 3)).factors.shape == (2, 3)

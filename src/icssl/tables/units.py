@@ -23,11 +23,15 @@ _MOST = 8.0  # largest difference of logarithms that is told apart
 
 
 def column_kinds(values: Float[ndarray, "*b d n"]) -> Int[ndarray, "*b d"]:
-    """Return a code for columns that are whole numbers (2) or have no negative one (1)."""
+    """Return a code for columns of whole numbers (2), and of one sign (1).
+
+    That a column has one sign is what lengths and counts have in common, and it does not
+    depend on the sign that a table happens to give them.
+    """
     missing = np.isnan(values)
     whole = (missing | (values == np.round(values))).all(axis=-1)
-    positive = (missing | (values >= 0)).all(axis=-1)
-    return 2 * whole + positive
+    one_sign = [(missing | side).all(axis=-1) for side in (values >= 0, values <= 0)]
+    return 2 * whole + (one_sign[0] | one_sign[1])
 
 
 def common_factors(
@@ -100,8 +104,8 @@ def unit_numbers(
     """Return what the spreads, ranges and types of a table's columns say of its units.
 
     The largest deviation against the median one; how much the factors differ; the shares
-    of columns that share a unit, that hold whole numbers, that are never negative, and that
-    are numbers at all.
+    of columns that share a unit, that hold whole numbers, that have one sign, and that are
+    numbers at all.
     """
     has_spread = np.isfinite(spread)
     count = np.maximum(has_spread.sum(axis=1), 1)

@@ -124,8 +124,9 @@ def encode_tables(
     )
     spread = torch.where(constant, 0.0, deviation)[:, 0].log()
     whole = (missing | (numbers == numbers.round())).all(dim=1)
-    positive = (missing | (numbers >= 0)).all(dim=1)
-    return x, new_x, _units(spread, 2 * whole + positive.long(), x)
+    one_sign = [(missing | side).all(dim=1) for side in (numbers >= 0, numbers <= 0)]
+    kinds = 2 * whole + (one_sign[0] | one_sign[1]).long()
+    return x, new_x, _units(spread, kinds, x)
 
 
 def _units(spread: Tensor, kinds: Tensor, x: Tensor) -> Units:

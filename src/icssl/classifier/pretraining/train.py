@@ -26,7 +26,7 @@ from icssl.classifier.context_features import (
     features_of_graphs,
     features_of_tables,
 )
-from icssl.classifier.graphs import DenseGraph, neighbour_distances
+from icssl.classifier.graphs import DenseGraph, GraphSpec, neighbour_distances
 from icssl.classifier.kernels import GEOMETRIES, GRAPHS, graphs_of_geometry
 from icssl.classifier.model import ContextConfig, ContextModel
 from icssl.classifier.pretraining.processes import ALONE, Processes
@@ -270,7 +270,8 @@ def features_of_task(task: Task, config: PretrainConfig, step: int) -> ContextFe
     labels = (task.y, task.labelled, task.n_classes)
     if mode == "graph":
         return features_of_graphs(_graph_of(task), *labels, config.model.k)
-    graphs, units = GRAPHS, task.units
+    graphs: tuple[GraphSpec, ...] = GRAPHS
+    units = task.units
     one_geometry = float(torch.rand((), generator=generator)) < _ONE_GEOMETRY
     if mode == "one view" or one_geometry:
         second = int(torch.randint(2, (), generator=generator))
