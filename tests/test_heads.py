@@ -395,8 +395,8 @@ def evidence(agreement, linear=0.0, diffused=0.0, hits=0.0):
         found[0, place, FEATURES.index("agreement")] = agreement + more
         if kernel.form.startswith("relaxed"):
             found[0, place, FEATURES.index("hits")] = hits
-    nothing = torch.zeros(1, 1).double()
-    return GateInputs(found, nothing, nothing, torch.ones(1, 3, dtype=torch.bool))
+    graphs, context = torch.zeros(1, len(KERNELS), 3).double(), torch.zeros(1, 1).double()
+    return GateInputs(found, graphs, context, torch.ones(1, 3, dtype=torch.bool))
 
 
 def linear_weight(inputs, weights=(0.5, 0.3, 0.2)):
@@ -430,7 +430,9 @@ def test_without_linear_kernels_weights_stay():
     kernels = kernels_of(GRAPHS[1:2])
     assert {kernel.form for kernel in kernels} == set(DIFFUSED)
     inputs = evidence(-1.0)
-    inputs = inputs._replace(evidence=inputs.evidence[:, : len(kernels)])
+    inputs = inputs._replace(
+        evidence=inputs.evidence[:, : len(kernels)], graphs=inputs.graphs[:, : len(kernels)]
+    )
     gate = said(weights=(1.0, 0.0, 0.0))
     found = correct_gate(gate, inputs, kernels, torch.ones(1, 1).double())
     assert torch.equal(found.weights, gate.weights)
@@ -445,7 +447,28 @@ def test_few_labels_make_surer_and_many_loosen_the_prior(labels):
     assert float(found.sharpness) == pytest.approx(0.1 + more)
     assert float(found.strength) == pytest.approx(3 / labels)
     for name in ("mixture", "amplitude", "slope", "trust"):
-        assert torch.equal(getattr(found, name), getattr(gate, name))
+        torch.testing.assert_close(getattr(found, name), getattr(gate, name), **F64)
+
+
+def test_a_graph_that_falls_apart_into_the_classes_is_trusted_more():
+    """Only its relaxed kernels, and only if it has no more parts."""
+    gate, inputs = said(), evidence(0.4)
+    own = [kernel.graph == GRAPHS[0] for kernel in KERNELS]
+    relaxed = [kernel.form.startswith("relaxed") for kernel in KERNELS]
+
+    def mixture(inside, beyond):
+        graphs = inputs.graphs.clone()
+        graphs[0, own, 1:] = torch.tensor([inside, beyond]).double()
+        changed = inputs._replace(graphs=graphs)
+        return correct_gate(gate, changed, KERNELS, torch.ones(1, 1).double()).mixture
+
+    found = mixture(1.0, 0.8)
+    torch.testing.assert_close(found.sum(-1), gate.mixture.sum(-1), **F64)
+    ratio = (found / gate.mixture)[0, HEADS.index("each")]
+    raised = torch.tensor(own) & torch.tensor(relaxed)
+    assert float(ratio[raised].min()) > 15 * float(ratio[~raised].max())
+    for other in (mixture(0.99, 0.8), mixture(1.0, 0.99)):
+        torch.testing.assert_close(other, gate.mixture, rtol=2e-2, atol=0.0)
 
 
 def test_shares_move_only_beyond_a_level_and_no_farther_than_they_were(generator):
