@@ -16,7 +16,7 @@ NEEDS = {
         "app/explore/table_view",
         "app/explore/page_views",
     ],
-    "pandas": ["bench/real/pages"],
+    "pandas": ["bench/real/cells", "bench/real/comparisons", "bench/real/pages"],
 }
 collect_ignore = [
     f"src/icssl/{module}.py"

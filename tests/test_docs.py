@@ -13,6 +13,7 @@ import runpy
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,12 @@ import icssl
 from helpers import skip_without_reader
 from icssl import ICSSLClassifier, ICSSLTransformer, ModelConfig
 from icssl.classifier import neighbour_search, plan
-from icssl.classifier.graphs import BANDWIDTH_NEIGHBOURS, SPARSE_NEIGHBOURS
+from icssl.classifier.graphs import (
+    BANDWIDTH_NEIGHBOURS,
+    FEW_NEIGHBOURS,
+    SPARSE_NEIGHBOURS,
+)
+from icssl.classifier.kernels import graphs_of_geometry
 from icssl.classifier.weights import released_model
 from icssl.episodes.data_config import DataConfig
 from icssl.model.build import save_model
@@ -207,17 +213,25 @@ def test_pages_name_the_neighbours_graphs_and_kernels_of_the_classifier():
     assert f"{len(model.kernels)} kernels" in card
     sizes = {sum(p.numel() for p in gate.parameters()) for gate in model.gates}
     assert sizes == {9_007}
-    assert "four gates of 9,007 parameters each" in card
     assert len(model.gates) == 4
-    # Ranks have a form more, and the sharper graphs have diffusion alone.
-    assert {len(graph.forms) for graph in model.graphs} == {5, 10, 11}
-    assert len(model.graphs) == 9
-    assert {graph.neighbours for graph in model.graphs} == {6, 12}
-    text = WHERE_LIMITS_ARE["classifier.md"]
-    assert "Each view has ten kernels" in text
+    assert "four gates of 9,007 parameters each" in card
+    described = PACKAGE / "classifier" / "weights" / "tables.json"
+    run = json.loads(described.read_text())["training"]
+    contexts = len(model.gates) * run["steps"] * run["batch"] * run["draws"]
+    assert f"{contexts:,}: four members, {run['steps']} steps" in card
+    assert f"icssl pretrain --device cuda --steps {run['steps']}" in card
+    text = " ".join(WHERE_LIMITS_ARE["classifier.md"].split())
+    by_neighbours = Counter(graph.neighbours for graph in model.graphs)
+    assert by_neighbours == {BANDWIDTH_NEIGHBOURS: 7, FEW_NEIGHBOURS: 2}
+    assert "Twelve neighbours set the bandwidth" in text
+    assert "sharper graph of six neighbours" in text
+    assert "nine graphs, or six" in text
+    assert len(graphs_of_geometry("each")) == 6
+    forms = sorted(len(graph.forms) for graph in model.graphs)
+    assert forms == [5, 5, 10, 10, 10, 10, 10, 10, 11]  # one has a form more
+    assert "A graph of twelve neighbours gives ten kernels" in text
     assert "One more kernel" in text
-    assert "6 neighbours instead of 12" in text
-    assert "all five views" in text
+    assert f"{len(model.kernels)} kernels" in text
 
 
 def test_the_readme_has_the_numbers_of_the_benchmark():

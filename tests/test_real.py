@@ -25,9 +25,9 @@ from helpers import run_command, text_of
 from icssl import ICSSLClassifier
 from icssl._util.random import generator_for
 from icssl.bench.pool import Lane, Pool
+from icssl.bench.real import cells as summary
 from icssl.bench.real import comparisons, pages
 from icssl.bench.real import datasets as suite
-from icssl.bench.real import pages as summary
 from icssl.bench.real import scores as bench
 from icssl.bench.real.datasets import HALVES, SETS, draw_context, fingerprint, read_set
 from icssl.bench.real.scores import RealSpec, score, specs_of
@@ -452,7 +452,7 @@ def made_rows(generator, methods, sets=("iris", "wine", "olive", "bupa")):
 def test_ranks_by_hand():
     values = [[0.9, 0.5, 0.5], [0.7, 0.8, 0.1]]
     index = pd.MultiIndex.from_product([["iris"], [1, 5]], names=["set", "labels"])
-    found = summary.ranking_of(pd.DataFrame(values, index, ["a", "b", "c"]))
+    found = pages.ranking_of(pd.DataFrame(values, index, ["a", "b", "c"]))
     assert found.ranks == {"a": 1.5, "b": 1.75, "c": 2.75}
     assert list(found.ranks) == ["a", "b", "c"]
 
@@ -461,7 +461,7 @@ def test_ranks_and_their_test_by_scipy(generator):
     rows = made_rows(generator, ["svc", "laplace", "poisson", "self_training"])
     cells = summary.cells_of(summary.frame_of(rows), "accuracy")
     assert cells.shape == (8, 4)
-    ranking = summary.ranking_of(cells)
+    ranking = pages.ranking_of(cells)
     wanted = stats.friedmanchisquare(*(cells[name] for name in cells))
     assert ranking.p_value == pytest.approx(wanted.pvalue)
     each = cells.rank(axis=1, ascending=False).mean()
@@ -474,7 +474,7 @@ def test_ranks_and_their_test_by_scipy(generator):
 def test_the_critical_difference_is_the_published(k, quantile):
     """Table 5 of Demsar, JMLR 7 (2006)."""
     wanted = quantile * (k * (k + 1) / (6 * 14)) ** 0.5
-    assert summary.critical_difference(k, 14) == pytest.approx(wanted, rel=1e-3)
+    assert pages.critical_difference(k, 14) == pytest.approx(wanted, rel=1e-3)
 
 
 def test_differences_are_paired_over_sets(generator):
@@ -491,7 +491,7 @@ def test_only_contexts_with_every_method_count_and_failures_are_guesses():
     del rows[-1]
     failed = {k: v for k, v in rows[0].items() if k in ("spec", "classes", "scored")}
     rows[0] = {**failed, "error": "did not finish in 60 s", "seconds": 60.0}
-    table = summary.frame_of(rows)
+    table = summary.keep_shared_contexts(summary.frame_of(rows), FAST)
     assert len(table) == 4
     means = summary.cells_of(table, "accuracy").loc[("iris", 1)]
     assert means[FAST[0]] == pytest.approx((1 / 4 + 0.9) / 2)
@@ -540,6 +540,116 @@ def test_a_page_of_peers_alone_compares_nothing_with_ours(generator, tmp_path):
     assert pages.write_half("report", [], 5, tmp_path) is None
     one = pages.write_half("report", made_rows(generator, ["svc"]), 24, tmp_path)
     assert "Mean ranks" not in one.read_text()
+
+
+def rows_of_draws(generator, draws):
+    """Random accuracies of methods that have so many draws each, of three sets."""
+    return [
+        row_of(name, labels, draw, method, float(torch.rand(1, generator=generator)))
+        for method, count in draws.items()
+        for name, labels, draw in product(("iris", "wine", "olive"), (1, 5), range(count))
+    ]
+
+
+def test_a_method_on_fewer_contexts_does_not_change_the_other_tables(generator, tmp_path):
+    whole = rows_of_draws(generator, {OURS: 5, LABELLED_ONLY: 5, "svc": 5, "laplace": 5})
+    few = rows_of_draws(generator, {"tabpfn": 2})
+    before, after = (
+        pages.write_half("report", rows, 132, tmp_path).read_text()
+        for rows in (whole, [*whole, *few])
+    )
+    first_line = "3 sets, 30 contexts, 4 methods"
+    assert first_line in before
+    assert first_line in after
+    assert "132 of 132 rows are there. On fewer contexts: TabPFN v1." in after
+    # What remains without its table and the first lines is the page as it was.
+    start, _, rest = after.partition("**Methods on fewer contexts: TabPFN v1**")
+    table, title, end = rest.partition("**Mean ranks by accuracy**")
+    assert table.count("TabPFN v1") == 2  # its note and its line
+    without = start + title + end
+    assert without.splitlines()[3:] == before.splitlines()[3:]
+
+
+def test_a_method_on_fewer_contexts_is_compared_on_its_own(generator):
+    rows = rows_of_draws(generator, {OURS: 5, "svc": 5, "laplace": 5, "tabpfn": 2})
+    for row in rows:  # the best peer is known, and is so on every context
+        row["accuracy"] += row["spec"]["method"] == "laplace"
+        row["balanced_accuracy"] = row["accuracy"] ** 2
+    everything = summary.frame_of(rows)
+    main, fewer = summary.split_by_contexts(everything)
+    assert (main, fewer) == ([OURS, "svc", "laplace"], ["tabpfn"])
+    cells = summary.cells_of(summary.keep_shared_contexts(everything, main), "accuracy")
+    (table,) = comparisons.on_fewer_contexts(everything, "tabpfn", cells)
+    lines = {line[0]: dict(zip(table.header, line, strict=True)) for line in table.rows}
+    assert list(lines) == ["ICSSL", "Laplace learning", "TabPFN v1"]
+
+    values = {}
+    for row in rows:
+        spec = row["spec"]
+        if spec["draw"] < 2:
+            place = values.setdefault((spec["method"], spec["set"]), [])
+            place.append((row["accuracy"], row["balanced_accuracy"], row["log_loss"]))
+    for method, title in ((OURS, "ICSSL"), ("laplace", "Laplace learning")):
+        means = np.mean(
+            [values[method, name] for name in ("iris", "wine", "olive")], (0, 1)
+        )
+        shown = [lines[title][name] for name in ("accuracy", "balanced", "log-loss")]
+        assert shown == [f"{value:.3f}" for value in means]
+        assert lines[title]["contexts"] == "12"
+    by_set = {
+        method: [np.mean(values[method, name], 0) for name in ("iris", "wine", "olive")]
+        for method in (OURS, "tabpfn")
+    }
+    for metric, column in enumerate(("difference in accuracy", "difference in balanced")):
+        ours, its = (np.array(by_set[method])[:, metric] for method in (OURS, "tabpfn"))
+        low, high = stats.ttest_rel(ours, its).confidence_interval(0.95)
+        wanted = f"{(ours - its).mean():+.3f} ± {(high - low) / 2:.3f}"
+        assert lines["TabPFN v1"][column] == wanted
+
+
+def test_a_run_that_was_interrupted_keeps_its_methods_on_the_page(generator, tmp_path):
+    rows = rows_of_draws(generator, {OURS: 2, "svc": 2, "laplace": 2})
+    del rows[-5:]  # laplace has 7 of 12 contexts
+    page = pages.write_half("report", rows, 36, tmp_path).read_text()
+    assert "7 contexts, 3 methods" in page
+    assert "fewer contexts" not in page
+    del rows[-2:]  # 5 of 12 are fewer than half
+    page = pages.write_half("report", rows, 36, tmp_path).read_text()
+    assert "12 contexts, 2 methods" in page
+    assert "On fewer contexts: Laplace learning." in page
+    assert "29 of 36 rows are there" in page
+
+
+def test_methods_on_fewer_contexts_where_ours_is_missing_or_among_them(generator):
+    rows = rows_of_draws(generator, {"svc": 5, "laplace": 5, OURS: 2})
+    for name, wanted in ((OURS, "ICSSL"), ("tabpfn", "TabPFN v1")):
+        for row in rows:
+            if row["spec"]["method"] == OURS:
+                row["spec"]["method"] = name
+        everything = summary.frame_of(rows)
+        main, fewer = summary.split_by_contexts(everything)
+        assert (main, fewer) == (["svc", "laplace"], [name])
+        cells = summary.cells_of(everything, "accuracy")[main]
+        (table,) = comparisons.on_fewer_contexts(everything, name, cells)
+        assert [line[0] for line in table.rows][1] == wanted
+        has_difference = [bool(line[8]) for line in table.rows]
+        assert has_difference == [name == OURS, False]
+    elsewhere = everything.assign(
+        draw=everything["draw"] + 9 * (everything["method"] == "tabpfn")
+    )
+    assert comparisons.on_fewer_contexts(elsewhere, "tabpfn", cells) == []
+
+
+def test_draws_are_those_of_the_protocol_and_of_the_method_unless_given(folder):
+    methods = ["svc", "tabpfn"]
+
+    def count(draws, protocol):
+        specs = specs_of(folder, ["iris", "wine"], [1, 5], draws, methods, protocol)
+        return [sum(spec.method == name for spec in specs) // 4 for name in methods]
+
+    assert count(None, "per-class") == [10, 1]
+    assert count(None, "random") == [1, 1]
+    assert count(3, "per-class") == count(3, "random") == [3, 3]
 
 
 run = partial(run_command, "bench", "real")

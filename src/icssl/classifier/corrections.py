@@ -1,11 +1,11 @@
 """Corrections of what the gate says, chosen on the development half of the real data.
 
-Synthetic tables teach the gate a lot, but they are not real ones. Three things differ. In
+Synthetic tables teach the gate a lot, but they are not real ones. Some things differ. In
 tables of noisy measurements nothing is gained beyond a line, and what tells them is that
-kernels disagree. Few labels tell more on real tables than on synthetic ones, so that the
-gate is too cautious. And real classes that overlap make estimated shares run away. The
-numbers here are few, and docs/LOG.md says how they were chosen. They are not used while
-weights are trained.
+kernels disagree. Clusters that are far apart are easier than any that were trained on. Few
+labels tell more on real tables than on synthetic ones, so that the gate is too cautious.
+And real classes that overlap make estimated shares run away. The numbers here are few, and
+docs/LOG.md says how they were chosen. They are not used while weights are trained.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,12 @@ _MOST_LINEAR = 0.9  # weight of the linear head where nothing speaks against it
 _NOISY = (0.22, 0.03)
 _SHAPED = (0.03, 0.01)
 _BETTER = (0.15, 0.03)
+# A graph whose first eigenvalues, one per class, are all above the first number, and whose
+# later ones are below the second, has as many parts as there are classes. Its relaxed
+# kernels know these parts, and weigh so many times as much.
+_PARTS = (0.999, 0.0002)
+_NO_MORE_PARTS = (0.90, 0.01)
+_CLEAR = 20.0
 # Logarithm of the factor of the logits: a constant, by the logarithm of labels per class,
 # and by how far agreement is above its usual value.
 _SHARPEN = (0.7, -0.4, 1.0)
@@ -59,10 +65,27 @@ def correct_gate(
     sharpness = gate.sharpness + constant + by_labels * labels_per_class.log()
     sharpness = sharpness + by_agreement * (agreement - _USUAL_AGREEMENT)
     return gate._replace(
+        mixture=_trust_clear_parts(gate.mixture, inputs.graphs, kernels),
         weights=_trust_lines(gate.weights, inputs, kernels, agreement),
         sharpness=sharpness,
         strength=gate.strength / labels_per_class,
     )
+
+
+def _trust_clear_parts(
+    mixture: Float[Tensor, "b h e"],
+    graphs: Float[Tensor, "b e 3"],
+    kernels: Sequence[Kernel],
+) -> Float[Tensor, "b h e"]:
+    """Return weights of kernels, more for those of graphs that fall apart into classes."""
+    _, inside, beyond = graphs.unbind(-1)
+    (parts, parts_width), (more, more_width) = _PARTS, _NO_MORE_PARTS
+    clear = ((inside - parts) / parts_width).sigmoid()
+    clear = clear * ((more - beyond) / more_width).sigmoid()
+    relaxed = [kernel.form.startswith("relaxed") for kernel in kernels]
+    factor = 1 + _CLEAR * clear * torch.tensor(relaxed, device=clear.device)
+    raised = mixture * factor[:, None]
+    return raised / raised.sum(-1, keepdim=True)
 
 
 def _trust_lines(
@@ -90,6 +113,7 @@ def _trust_lines(
     is_linear = torch.zeros_like(weights)
     is_linear[:, linear] = 1.0
     share = torch.maximum(_MOST_LINEAR * noisy, weights[:, linear, None])
+    share = share * inputs.offered[:, linear, None]
     others = weights * (1 - is_linear)
     # Where no other head is offered, the linear one keeps all.
     total = others.sum(-1, keepdim=True)

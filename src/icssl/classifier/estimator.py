@@ -41,9 +41,10 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
 
     ``fit`` trains nothing: it reads the table as a context. Rows without a label count as
     much as those with one for how the table is represented: several views of its columns,
-    a graph of its rows in each, and the graph's eigenmap. A gate that was trained on
-    synthetic tables weighs the kernels these give, and the head descends on the labels in
-    their mixture. Nothing is random: equal data give equal results.
+    graphs of its rows in each, and their eigenmaps. These give kernels, which form three
+    heads: two scales of the columns, and linear. A gate that was trained on synthetic
+    tables weighs the kernels within every head, and the heads; each head descends on the
+    labels in its mixture. Nothing is random: equal data give equal results.
 
     Parameters
     ----------

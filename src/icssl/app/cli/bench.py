@@ -173,8 +173,13 @@ def real(
         str | None, typer.Option(help="Only these sets of the half, separated by commas.")
     ] = None,
     draws: Annotated[
-        int, typer.Option(min=1, help="Random contexts per set and number of labels.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Random contexts per set and number of labels, for every method.",
+            show_default="10 per-class and 1 random, 1 for slow methods",
+        ),
+    ] = None,
     labels: Annotated[
         str, typer.Option(help="Labels per class, separated by commas.")
     ] = "1,2,5,10",

@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
+from icssl.bench.real.cells import CONTEXT, cells_of, keep_shared_contexts, mean_scores
 from icssl.bench.render import Item, Table
-from icssl.evaluation.metrics import Comparison, Estimate, compare_paired
+from icssl.evaluation.metrics import Comparison, compare_paired
 from icssl.methods import TITLES
 from icssl.methods.registry import LABELLED_ONLY, OURS
 
@@ -57,15 +58,7 @@ def _against(metric: str, cells: Any, peers: Sequence[str]) -> Table:
         versus = difference(cells, OURS, name)
         won = int((sets[OURS] > sets[name]).sum())
         lost = int((sets[OURS] < sets[name]).sum())
-        lines.append(
-            (
-                TITLES[name],
-                _with_sign(versus.difference),
-                versus.verdict,
-                str(won),
-                str(lost),
-            )
-        )
+        lines.append((TITLES[name], *_shown(versus), str(won), str(lost)))
     return Table(
         f"{TITLES[OURS]} minus each peer: {metric}",
         ("peer", "difference", "verdict", "sets won", "sets lost"),
@@ -91,6 +84,60 @@ def _cell_by_cell(cells: Any, peer: str) -> Table:
     )
 
 
+def on_fewer_contexts(table: Any, name: str, cells: Any) -> list[Item]:
+    """Compare a method with ours and the best peer, on the contexts that it has.
+
+    Parameters
+    ----------
+    table : DataFrame
+        One line per method and context, see :func:`icssl.bench.real.cells.frame_of`.
+    name : str
+        The method that has fewer contexts than the others.
+    cells : DataFrame
+        Accuracy of the other methods, which decides the best peer: one line per set and
+        label count, one column per method.
+    """
+    peers = [peer for peer in cells.columns if peer not in (OURS, LABELLED_ONLY)]
+    beside = [OURS] if OURS in cells else []
+    beside += [_best_peer(cells, peers)] if peers else []
+    part = keep_shared_contexts(table, [*beside, name])
+    if not len(part):
+        return []
+    means, count = mean_scores(part), len(part[CONTEXT].drop_duplicates())
+    grouped = part.groupby("method")
+    seconds, failed = grouped["seconds"].median(), grouped["failed"].sum()
+    accuracy, balanced = (cells_of(part, m) for m in ("accuracy", "balanced_accuracy"))
+    lines = []
+    for method in (*beside, name):
+        shown = (f"{values[method]:.3f}" for values in means.values())
+        versus = ("", "", "", "")
+        if OURS in accuracy and method != OURS:
+            by_accuracy, by_balanced = (
+                difference(values, OURS, method) for values in (accuracy, balanced)
+            )
+            versus = (*_shown(by_accuracy), *_shown(by_balanced))
+        rest = (f"{seconds[method]:.3f}", str(failed[method]), str(count))
+        lines.append((TITLES[method], *shown, *rest, *versus))
+    compared = [
+        column
+        for metric in ("accuracy", "balanced")
+        for column in (f"difference in {metric}", f"verdict on {metric}")
+    ]
+    return [
+        Table(
+            f"Methods on fewer contexts: {TITLES[name]}",
+            ("method", *means, "seconds", "failed", "contexts", *compared),
+            tuple(lines),
+            (
+                f"{TITLES[name]} has fewer than half of the contexts of the other tables, "
+                f"so all lines here are on its contexts. Sets: {part['set'].nunique()}. "
+                f"Differences are {TITLES[OURS]} minus the method of the line, with the "
+                "95% interval over sets, each set counted once.",
+            ),
+        )
+    ]
+
+
 def _gain_by_unlabelled(cells: Any) -> Table:
     """Compare the same weights with and without unlabelled rows."""
     labels = cells.index.get_level_values("labels")
@@ -101,7 +148,7 @@ def _gain_by_unlabelled(cells: Any) -> Table:
     gains: dict[str, Comparison] = {
         name: difference(part, OURS, LABELLED_ONLY) for name, part in parts.items()
     }
-    lines = [(name, _with_sign(c.difference), c.verdict) for name, c in gains.items()]
+    lines = [(name, *_shown(gain)) for name, gain in gains.items()]
     return Table(
         "What unlabelled rows buy: accuracy with them minus without, the same weights",
         ("labels per class", "difference", "verdict"),
@@ -110,5 +157,7 @@ def _gain_by_unlabelled(cells: Any) -> Table:
     )
 
 
-def _with_sign(estimate: Estimate) -> str:
-    return f"{estimate.mean:+.3f} ± {estimate.half_width:.3f}"
+def _shown(comparison: Comparison) -> tuple[str, str]:
+    """Return the difference with its interval, and the verdict."""
+    found = comparison.difference
+    return f"{found.mean:+.3f} ± {found.half_width:.3f}", comparison.verdict

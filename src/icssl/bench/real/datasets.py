@@ -46,6 +46,10 @@ SETS = tuple(name for half in HALVES.values() for name in half)
 LABELS = (1, 2, 5, 10)
 # How rows get their labels: so many of each class, or as many in all, drawn at random.
 PER_CLASS, RANDOM = PROTOCOLS = ("per-class", "random")
+# Contexts per set and number of labels, unless a number is given.
+DRAWS = {PER_CLASS: 10, RANDOM: 1}
+# Of methods that need several seconds per context, whatever the protocol.
+FEWER_DRAWS = {"tabpfn": 1}
 MOST_ROWS = 1000
 _TARGET = "target"
 

@@ -1,27 +1,31 @@
 """Pages of the real-data suite: means, ranks and calibration, as tables and a figure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from icssl.bench.plots import COLOURS
-from icssl.bench.real.comparisons import comparisons
+from icssl.bench.real.cells import (
+    CONTEXT,
+    METRICS,
+    cells_of,
+    frame_of,
+    keep_shared_contexts,
+    mean_scores,
+    split_by_contexts,
+)
+from icssl.bench.real.comparisons import comparisons, on_fewer_contexts
 from icssl.bench.real.datasets import PER_CLASS, RANDOM
-from icssl.bench.real.scores import BINS
 from icssl.bench.render import Item, Table, save_picture, write_page
 from icssl.bench.store import Row
 from icssl.methods import TITLES
-from icssl.methods.registry import OURS, names_in
+from icssl.methods.registry import OURS
 
-METRICS = ("accuracy", "balanced_accuracy", "log_loss")
-_CELL = ["set", "labels"]
-CONTEXT = [*_CELL, "draw"]
 _LABELLING = {
     PER_CLASS: "Every class has the same number of labels.",
     RANDOM: (
@@ -29,72 +33,6 @@ _LABELLING = {
         "gets one more."
     ),
 }
-
-
-def frame_of(rows: Iterable[Row]) -> Any:
-    """Return rows as a table, of the contexts that every method has a row of.
-
-    A run that failed counts as a guess with equal probabilities: that is all a person has
-    who relied on it.
-    """
-    table = pd.DataFrame([_flat(row) for row in rows])
-    if not len(table):
-        return table
-    methods = table["method"].nunique()
-    return table[table.groupby(CONTEXT)["method"].transform("size") == methods]
-
-
-def _flat(row: Row) -> dict[str, Any]:
-    named = {name: row["spec"][name] for name in (*CONTEXT, "method")}
-    failed = "error" in row
-    values = _guess(row) if failed else row
-    return {
-        **named,
-        **{name: values[name] for name in (*METRICS, "bins")},
-        "seconds": row["seconds"],
-        "scored": row["scored"],
-        "undecided": 0 if failed else row["undecided"],
-        "failed": failed,
-    }
-
-
-def _guess(row: Row) -> dict[str, Any]:
-    """Return what equal probabilities score, on average over the order of classes."""
-    share, n = 1 / row["classes"], row["scored"]
-    place = int(np.clip(np.ceil(share * BINS) - 1, 0, BINS - 1))
-    return {
-        "accuracy": share,
-        "balanced_accuracy": share,
-        "log_loss": -np.log(share),
-        "bins": {str(place): [n, n * share, n * share]},
-    }
-
-
-def cells_of(table: Any, metric: str) -> Any:
-    """Return means over draws: one line per set and label count, one column per method."""
-    return table.pivot_table(metric, _CELL, "method", sort=False)
-
-
-def calibration_of(table: Any) -> Any:
-    """Return expected calibration errors, all draws of a set and label count pooled."""
-    grouped = table.groupby([*_CELL, "method"], sort=False)["bins"]
-    return grouped.agg(calibration_error).unstack("method")
-
-
-def calibration_error(histograms: Iterable[dict[str, list[float]]]) -> float:
-    """Return the mean distance of confidence from accuracy over several histograms.
-
-    Examples
-    --------
-    >>> calibration_error([{"14": [4, 4.0, 3]}, {"14": [4, 4.0, 2], "9": [2, 1.3, 1.3]}])
-    0.3
-    """
-    pooled = np.zeros((BINS, 3))
-    for histogram in histograms:
-        for b, sums in histogram.items():
-            pooled[int(b)] += sums
-    count, confidence, right = pooled.T
-    return float(np.abs(confidence - right).sum() / count.sum())
 
 
 @dataclass(frozen=True)
@@ -166,6 +104,9 @@ def write_half(
 ) -> Path | None:
     """Draw one half from its rows; nothing where no context has a row of every method.
 
+    Methods on fewer contexts than the others (see :func:`split_by_contexts`) have tables
+    of their own and decide nothing about the other tables.
+
     Parameters
     ----------
     half : str
@@ -177,16 +118,21 @@ def write_half(
     protocol : {"per-class", "random"}
         The page of the second one has a name and a title of its own.
     """
-    table = frame_of(rows)
+    if not rows:
+        return None
+    everything = frame_of(rows)
+    methods, fewer = split_by_contexts(everything)
+    table = keep_shared_contexts(everything, methods)
     if not len(table):
         return None
-    methods = [name for name in names_in("real") if name in set(table["method"])]
     contexts = len(table[CONTEXT].drop_duplicates())
     text = (
         f"{table['set'].nunique()} sets, {contexts} contexts, {len(methods)} methods, all "
         f"scored on the same unlabelled rows. {_LABELLING[protocol]} {len(rows)} of "
         f"{wanted} rows are there."
     )
+    if fewer:
+        text += f" On fewer contexts: {', '.join(TITLES[name] for name in fewer)}."
     cells, balanced = (cells_of(table, metric)[methods] for metric in METRICS[:2])
     name = half if protocol == PER_CLASS else f"{half}-{protocol}"
     title = f"Real data, {half} half"
@@ -198,6 +144,7 @@ def write_half(
         by_labels(cells),
         by_set(cells),
         *comparisons(cells, balanced),
+        *(item for name in fewer for item in on_fewer_contexts(everything, name, cells)),
         *_ranks(cells, folder / f"{name}-ranks"),
     ]
     write_page(title, text, items, path)
@@ -206,12 +153,7 @@ def write_half(
 
 def overview(table: Any, cells: Any) -> Table:
     """Return one line per method, the most accurate first: means over all cells."""
-    metrics = {
-        "accuracy": cells.mean(),
-        "balanced": cells_of(table, "balanced_accuracy").mean(),
-        "log-loss": cells_of(table, "log_loss").mean(),
-        "ECE": calibration_of(table).mean(),
-    }
+    metrics = mean_scores(table)
     ranks = ranking_of(cells).ranks
     grouped = table.groupby("method")
     seconds, failed = grouped["seconds"].median(), grouped["failed"].sum()

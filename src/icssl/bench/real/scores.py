@@ -15,6 +15,8 @@ from numpy import ndarray
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss
 
 from icssl.bench.real.datasets import (
+    DRAWS,
+    FEWER_DRAWS,
     MOST_ROWS,
     PER_CLASS,
     draw_context,
@@ -125,15 +127,22 @@ def specs_of(
     folder: Path,
     sets: Sequence[str],
     labels: Sequence[int],
-    draws: int,
+    draws: int | None,
     methods: Sequence[str],
     protocol: str = PER_CLASS,
 ) -> list[RealSpec]:
-    """Return every combination, draw by draw: a run cut short then compares all methods."""
+    """Return every combination, draw by draw: a run cut short then compares all methods.
+
+    Without a number of draws, they are those of the protocol (``DRAWS``), and fewer for
+    methods that are slow (``FEWER_DRAWS``). A number counts for every method.
+    """
+    most = DRAWS[protocol] if draws is None else draws
+    fewer = FEWER_DRAWS if draws is None else {}
     data = {name: fingerprint(read_set(folder, name)) for name in sets}
     return [
         RealSpec(name, m, draw, method, data[name], folder, protocol)
-        for draw, name, m, method in product(range(draws), sets, labels, methods)
+        for draw, name, m, method in product(range(most), sets, labels, methods)
+        if draw < fewer.get(method, most)
     ]
 
 
