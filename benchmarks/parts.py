@@ -27,9 +27,9 @@ import pandas as pd
 import torch
 
 from icssl._util.random import generator_for
+from icssl.bench.real.cells import calibration_of, cells_of
 from icssl.bench.real.comparisons import difference
 from icssl.bench.real.datasets import HALVES, LABELS, PROTOCOLS, draw_context, read_set
-from icssl.bench.real.pages import calibration_of, cells_of
 from icssl.bench.real.scores import score
 from icssl.classifier.class_shares import prior_for
 from icssl.classifier.context_features import features_of_tables
@@ -103,7 +103,7 @@ class Reader:
         units = self.units(column_scale)
         graphs = [
             graph
-            for graph in units.graphs(one_view=False)
+            for graph in units.graphs("all views")
             if few_neighbours or graph.neighbours != FEW_NEIGHBOURS
         ]
         return features_of_tables(
