@@ -103,7 +103,7 @@ class Reader:
         units = self.units(column_scale)
         graphs = [
             graph
-            for graph in units.graphs(one_view=False)
+            for graph in units.graphs("all views")
             if few_neighbours or graph.neighbours != FEW_NEIGHBOURS
         ]
         return features_of_tables(
