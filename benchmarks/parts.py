@@ -94,16 +94,12 @@ class Reader:
         self.y = torch.as_tensor(context.y)[None]
         self.labelled = torch.as_tensor(context.labelled)[None]
 
-    def units(self, column_scale):
-        """Return the units that a value of ``column_scale`` stands for."""
-        return Units.of_encoder(self.encoder, column_scale).to(self.x)
-
-    def features(self, column_scale, few_neighbours=True):
-        """Return features of a geometry, perhaps without the graphs of few neighbours."""
-        units = self.units(column_scale)
+    def features(self, column_scale="auto", views="all views", few_neighbours=True):
+        """Return features of geometries and views, with graphs of few neighbours or not."""
+        units = Units.of_encoder(self.encoder, column_scale).to(self.x)
         graphs = [
             graph
-            for graph in units.graphs("all views")
+            for graph in units.graphs(views)
             if few_neighbours or graph.neighbours != FEW_NEIGHBOURS
         ]
         return features_of_tables(
@@ -123,22 +119,23 @@ def fit_variants(context):
     model = deepcopy(released_model())
     reader = Reader(context, model.config.k)
     model = model.to(reader.x)
-    as_released = reader.features("auto")
+    as_released = reader.features()
     features = {
         RELEASED: as_released,
-        'column_scale="each"': as_released,
+        'column_scale="each"': reader.features("each"),
         'column_scale="common"': reader.features("common"),
-        "without graphs of 6 neighbours": reader.features("auto", few_neighbours=False),
+        'model="main views"': reader.features(views="main views"),
+        "without graphs of 6 neighbours": reader.features(few_neighbours=False),
         "without the linear head": offer(as_released, GEOMETRIES),
         "linear head alone": offer(as_released, ["linear"]),
     }
-    if bool(reader.units("auto").offered[0, 1]):  # else both are the same
-        features['column_scale="each"'] = reader.features("each")
     fitted = {name: model.fit_features(part) for name, part in features.items()}
     released = fitted[RELEASED]
     trained = model.train().fit_features(as_released)  # which corrects nothing
     as_trained = {
-        "heads": {"weights": trained.weights, "coefficients": trained.coefficients},
+        "heads": {
+            name: getattr(trained, name) for name in ("mixture", "weights", "coefficients")
+        },
         "confidence": {"sharpness": trained.sharpness},
         "shares": {"shares": trained.shares},
     }

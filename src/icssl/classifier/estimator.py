@@ -50,10 +50,10 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
     ----------
     model : str, default "auto"
         "all views" is the strongest, "main views" leaves out whitened columns, and "one
-        view" is a small part of the work. "auto" is the first that is not too slow for the
-        table: docs/scale.md has the rule, which depends on rows, columns, backend and
-        device. It can also be a file of weights that ``icssl pretrain`` made, with views
-        as for "auto".
+        view" makes one graph instead of up to nine. "auto" is the first that is not too
+        slow for the table: docs/scale.md has the rule, which depends on rows, columns,
+        backend and device. It can also be a file of weights that ``icssl pretrain`` made,
+        with views as for "auto".
     class_prior : {"estimate", "labels", "uniform"}, array, dict or Series
         How frequent the classes are: by default estimated from all rows and from the counts
         of the labels; as among the labels, plus one each; equally; or by shares that sum to
