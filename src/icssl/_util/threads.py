@@ -29,7 +29,7 @@ class _Limit(local):
         Threads that are inside, and how many torch used before the first of them entered:
         a thread that enters while another is inside would find one.
     blas : object
-        What restores the threads of BLAS; the last to leave does so, for the same reason.
+        What restores the threads of BLAS to what the first of them found.
     """
 
     depth = 0
@@ -59,9 +59,9 @@ def one_thread(*, when: bool = True) -> Iterator[None]:
         yield
         return
     with _LIMIT.lock:
+        limit = _controller().limit(limits=1, user_api="blas")
         if _Limit.blocks == 0:
-            _Limit.before = torch.get_num_threads()
-            _Limit.blas = _controller().limit(limits=1, user_api="blas")
+            _Limit.before, _Limit.blas = torch.get_num_threads(), limit
         _Limit.blocks += 1
         torch.set_num_threads(1)
     _LIMIT.depth = 1
@@ -71,8 +71,7 @@ def one_thread(*, when: bool = True) -> Iterator[None]:
         _LIMIT.depth = 0
         with _LIMIT.lock:
             _Limit.blocks -= 1
-            if _Limit.blocks == 0:
-                _Limit.blas.restore_original_limits()
+            _Limit.blas.restore_original_limits()
             # The number belongs to the thread that sets it, and to threads that start
             # later: each thread restores its own.
             torch.set_num_threads(_Limit.before)
