@@ -101,7 +101,7 @@ def read_context(path):
 
 
 def read_pretraining(path):
-    return pretrain._read_checkpoint(path, PRETRAINING)
+    return pretrain.read_checkpoint(path, PRETRAINING)
 
 
 def read_episodes(path):

@@ -381,7 +381,8 @@ def test_shares_of_a_context_are_those_of_its_own_logits(generator):
 def said(b=1, weights=(0.5, 0.3, 0.2)):
     """What a gate could say of contexts."""
     one = torch.ones(b, 1).double()
-    mixture = torch.full((b, 3, len(KERNELS)), 1 / len(KERNELS)).double()
+    share = torch.tensor(1 / len(KERNELS), dtype=torch.float64)
+    mixture = share.expand(b, 3, len(KERNELS))
     heads = torch.tensor([weights] * b).double()
     return GateOutput(mixture, heads, 2 * heads, 0.1 * one, one, 3 * one, 0.5 * one)
 
@@ -395,8 +396,9 @@ def evidence(agreement, linear=0.0, diffused=0.0, hits=0.0):
         found[0, place, FEATURES.index("agreement")] = agreement + more
         if kernel.form.startswith("relaxed"):
             found[0, place, FEATURES.index("hits")] = hits
-    nothing = torch.zeros(1, 1).double()
-    return GateInputs(found, nothing, nothing, torch.ones(1, 3, dtype=torch.bool))
+    graphs = torch.zeros(1, len(KERNELS), 3).double()
+    offered = torch.ones(1, 3, dtype=torch.bool)
+    return GateInputs(found, graphs, torch.zeros(1, 1).double(), offered)
 
 
 def linear_weight(inputs, weights=(0.5, 0.3, 0.2)):
@@ -430,8 +432,12 @@ def test_without_linear_kernels_weights_stay():
     kernels = kernels_of(GRAPHS[1:2])
     assert {kernel.form for kernel in kernels} == set(DIFFUSED)
     inputs = evidence(-1.0)
-    inputs = inputs._replace(evidence=inputs.evidence[:, : len(kernels)])
+    count = len(kernels)
+    inputs = inputs._replace(
+        evidence=inputs.evidence[:, :count], graphs=inputs.graphs[:, :count]
+    )
     gate = said(weights=(1.0, 0.0, 0.0))
+    gate = gate._replace(mixture=gate.mixture[..., :count])
     found = correct_gate(gate, inputs, kernels, torch.ones(1, 1).double())
     assert torch.equal(found.weights, gate.weights)
 
@@ -445,7 +451,29 @@ def test_few_labels_make_surer_and_many_loosen_the_prior(labels):
     assert float(found.sharpness) == pytest.approx(0.1 + more)
     assert float(found.strength) == pytest.approx(3 / labels)
     for name in ("mixture", "amplitude", "slope", "trust"):
-        assert torch.equal(getattr(found, name), getattr(gate, name))
+        torch.testing.assert_close(getattr(found, name), getattr(gate, name), **F64)
+
+
+@pytest.mark.parametrize(
+    ("inside", "beyond", "factor"), [(1.0, 0.5, 21.0), (0.9, 0.5, 1.0), (1.0, 0.99, 1.0)]
+)
+def test_a_graph_with_as_many_parts_as_classes_weighs_more(inside, beyond, factor):
+    """One eigenvalue per class is one, and later ones are not: parts are classes."""
+    place = GRAPHS.index(next(graph for graph in GRAPHS if graph.view == "half"))
+    inputs, gate = evidence(1.0), said()
+    clear = [
+        kernel.graph == GRAPHS[place] and kernel.form.startswith("relaxed")
+        for kernel in KERNELS
+    ]
+    for i, kernel in enumerate(KERNELS):
+        if kernel.graph == GRAPHS[place]:
+            inputs.graphs[0, i] = torch.tensor([0.0, inside, beyond])
+    found = correct_gate(gate, inputs, KERNELS, torch.ones(1, 1).double()).mixture[0]
+    torch.testing.assert_close(found.sum(-1), torch.ones(3).double(), **F64)
+    raised, others = found[:, clear], found[:, [not one for one in clear]]
+    ratio = raised[:, :1] / others[:, :1]
+    np.testing.assert_allclose(ratio, np.full((3, 1), factor), rtol=0.2)
+    torch.testing.assert_close(others, others[:, :1].expand_as(others), **F64)
 
 
 def test_shares_move_only_beyond_a_level_and_no_farther_than_they_were(generator):

@@ -148,7 +148,7 @@ def test_rows_of_a_graph_without_a_neighbour_have_no_reach_and_the_prior(backend
     alone = [i for i in range(60) if i not in range(10, 24)] + list(range(10, 24))
     alone = alone[:count]
     w, y = given_graph(alone)
-    options = {"metric": "precomputed", "backend": backend, "class_prior": [3, 1]}
+    options = {"metric": "precomputed", "backend": backend, "class_prior": [0.75, 0.25]}
     for form in (w, sparse.csr_matrix(w)):
         found = ICSSLClassifier(device="cpu", **options).fit(form, y)
         assert (found.reach_[alone] == 0).all()

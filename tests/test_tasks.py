@@ -6,6 +6,8 @@ import torch
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import RobustScaler
 
 from icssl._util.random import generator_for
 from icssl.classifier.pretraining.synthetic_tables import KINDS, TaskSpec
@@ -62,7 +64,7 @@ def test_classes_can_be_learned_from_the_columns(kind):
     for step in range(12):
         x, y = cells_and_classes(draw(spec, step, b=1))
         models = [
-            LogisticRegression(max_iter=1000),
+            make_pipeline(RobustScaler(), LogisticRegression(max_iter=5000)),
             KNeighborsClassifier(5),
             RandomForestClassifier(50, random_state=0),
         ]

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock, local
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
@@ -28,10 +28,13 @@ class _Limit(local):
     blocks, before : int
         Threads that are inside, and how many torch used before the first of them entered:
         a thread that enters while another is inside would find one.
+    blas : object
+        What restores the threads of BLAS to what the first of them found.
     """
 
     depth = 0
     lock, blocks, before = Lock(), 0, 1
+    blas: Any = None
 
 
 _LIMIT = _Limit()
@@ -56,19 +59,19 @@ def one_thread(*, when: bool = True) -> Iterator[None]:
         yield
         return
     with _LIMIT.lock:
+        limit = _controller().limit(limits=1, user_api="blas")
         if _Limit.blocks == 0:
-            _Limit.before = torch.get_num_threads()
+            _Limit.before, _Limit.blas = torch.get_num_threads(), limit
         _Limit.blocks += 1
         torch.set_num_threads(1)
     _LIMIT.depth = 1
     try:
-        # Of threads that do this at once, threadpoolctl lets the first decide.
-        with _controller().limit(limits=1, user_api="blas"):
-            yield
+        yield
     finally:
         _LIMIT.depth = 0
         with _LIMIT.lock:
             _Limit.blocks -= 1
+            _Limit.blas.restore_original_limits()
             # The number belongs to the thread that sets it, and to threads that start
             # later: each thread restores its own.
             torch.set_num_threads(_Limit.before)

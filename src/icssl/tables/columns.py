@@ -81,10 +81,10 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
     --------
     >>> rows = [[1.0, "red"], [3.0, "red"], [2.0, "blue"], [None, None]]
     >>> ColumnEncoder().fit_transform(rows).round(2) + 0.0
-    array([[-1.41,  0.  ,  0.71],
-           [ 1.41,  0.  ,  0.71],
-           [ 0.  ,  0.71,  0.  ],
-           [ 0.  ,  0.  ,  0.  ]])
+    array([[-1.41,  0.  ,  0.71,  0.  ],
+           [ 1.41,  0.  ,  0.71,  0.  ],
+           [ 0.  ,  0.71,  0.  ,  0.  ],
+           [ 0.  ,  0.  ,  0.  ,  0.71]])
     """
 
     def fit(self, X: Any, y: Any = None) -> "ColumnEncoder":

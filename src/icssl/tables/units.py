@@ -12,6 +12,9 @@ from numpy import ndarray
 UNIT_NUMBERS = 6
 """Numbers that :func:`unit_numbers` gives about the units of a table."""
 
+ROUNDING = 1e-10
+"""Share of a column's largest value that is taken for rounding."""
+
 _COMPARABLE = 8.0
 """Largest deviation over the median one up to which all columns may share a unit. It is 1
 to 8 for pixels, coordinates, features and counts, and 14 to millions for other tables."""
@@ -29,8 +32,11 @@ def column_kinds(values: Float[ndarray, "*b d n"]) -> Int[ndarray, "*b d"]:
     depend on the sign that a table happens to give them.
     """
     missing = np.isnan(values)
-    whole = (missing | (values == np.round(values))).all(axis=-1)
-    one_sign = [(missing | side).all(axis=-1) for side in (values >= 0, values <= 0)]
+    largest = np.fmax.reduce(np.abs(values), axis=-1, initial=0.0)[..., None]
+    slack = ROUNDING * largest  # the last digits of numbers must not decide
+    whole = (missing | (np.abs(values - np.round(values)) <= slack)).all(axis=-1)
+    sides = (values >= -slack, values <= slack)
+    one_sign = [(missing | side).all(axis=-1) for side in sides]
     return 2 * whole + (one_sign[0] | one_sign[1])
 
 

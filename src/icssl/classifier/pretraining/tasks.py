@@ -10,7 +10,7 @@ from icssl.classifier.geometry import Units
 from icssl.classifier.pretraining.synthetic_tables import SyntheticTables
 from icssl.classifier.pretraining.table_classes import draw_labels
 from icssl.tables.columns import CATEGORY, OFTEN_MISSING
-from icssl.tables.units import common_factors, differs, unit_numbers
+from icssl.tables.units import ROUNDING, common_factors, differs, unit_numbers
 
 _NEW_SHARE = 6  # one row in so many is left out of its context and predicted as a new row
 _LEAST_DEVIATION = 1e-6  # of a column that is not constant, against its largest value
@@ -123,8 +123,10 @@ def encode_tables(
         for part, table in ((rest, context), (new_rest, new))
     )
     spread = torch.where(constant, 0.0, deviation)[:, 0].log()
-    whole = (missing | (numbers == numbers.round())).all(dim=1)
-    one_sign = [(missing | side).all(dim=1) for side in (numbers >= 0, numbers <= 0)]
+    slack = ROUNDING * numbers.abs().nan_to_num(0.0).amax(dim=1, keepdim=True)
+    whole = (missing | ((numbers - numbers.round()).abs() <= slack)).all(dim=1)
+    sides = (numbers >= -slack, numbers <= slack)
+    one_sign = [(missing | side).all(dim=1) for side in sides]
     kinds = 2 * whole + (one_sign[0] | one_sign[1]).long()
     return x, new_x, _units(spread, kinds, x)
 
