@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -618,6 +619,11 @@ def test_a_run_that_was_interrupted_keeps_its_methods_on_the_page(generator, tmp
     assert "12 contexts, 2 methods" in page
     assert "On fewer contexts: Laplace learning." in page
     assert "29 of 36 rows are there" in page
+    assert "Not counted" not in page
+    rows = [r for r in rows if (r["spec"]["method"], r["spec"]["set"]) != ("svc", "wine")]
+    page = pages.write_half("report", rows, 36, tmp_path).read_text()
+    assert "2 sets, 8 contexts, 2 methods" in page
+    assert "Not counted, since some methods have no rows: wine." in page
 
 
 def test_methods_on_fewer_contexts_where_ours_is_missing_or_among_them(generator):
@@ -650,6 +656,23 @@ def test_draws_are_those_of_the_protocol_and_of_the_method_unless_given(folder):
     assert count(None, "per-class") == [10, 1]
     assert count(None, "random") == [1, 1]
     assert count(3, "per-class") == count(3, "random") == [3, 3]
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("protocol", suite.PROTOCOLS)
+def test_the_documentation_has_the_numbers_of_the_committed_pages(half, protocol):
+    root = Path(__file__).parents[1]
+    name = half if protocol == "per-class" else f"{half}-{protocol}"
+    page = (root / "results" / "real" / f"{name}.md").read_text()
+    text = (root / "docs" / "real-data.md").read_text()
+    lines = [line for line in text.splitlines() if line.startswith(f"| {half}, {protocol}")]
+    assert len(lines) == 3  # two of methods, one of what is counted
+    for line in lines[:2]:
+        _, method, *scores, difference = line.removeprefix("| ")[:-2].split(" | ")
+        assert f"| {method} | {' | '.join(scores)} |" in page
+        assert difference == "" or f"| {method} | {difference} |" in page
+    counted = re.search(r"\d+ sets, \d+ contexts", page)[0]
+    assert f"| {half}, {protocol} | {counted} |" in text
 
 
 run = partial(run_command, "bench", "real")

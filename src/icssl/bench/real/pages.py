@@ -131,6 +131,11 @@ def write_half(
         f"scored on the same unlabelled rows. {_LABELLING[protocol]} {len(rows)} of "
         f"{wanted} rows are there."
     )
+    uncounted = [
+        name for name in everything["set"].unique() if name not in set(table["set"])
+    ]
+    if uncounted:
+        text += f" Not counted, since some methods have no rows: {', '.join(uncounted)}."
     if fewer:
         text += f" On fewer contexts: {', '.join(TITLES[name] for name in fewer)}."
     cells, balanced = (cells_of(table, metric)[methods] for metric in METRICS[:2])
