@@ -18,7 +18,14 @@ from icssl.classifier.descent import (
     estimate_shares,
     guess_shares,
 )
-from icssl.classifier.gate import FEATURES, HEADS, GateInputs, GateOutput, head_members
+from icssl.classifier.gate import (
+    FEATURES,
+    HEADS,
+    UNEVENNESS,
+    GateInputs,
+    GateOutput,
+    head_members,
+)
 from icssl.classifier.geometry import Units
 from icssl.classifier.graphs import Backend
 from icssl.classifier.kernels import (
@@ -398,7 +405,7 @@ def evidence(agreement, linear=0.0, diffused=0.0, hits=0.0):
             found[0, place, FEATURES.index("hits")] = hits
     graphs = torch.zeros(1, len(KERNELS), 3).double()
     offered = torch.ones(1, 3, dtype=torch.bool)
-    return GateInputs(found, graphs, torch.zeros(1, 1).double(), offered)
+    return GateInputs(found, graphs, torch.zeros(1, 12).double(), offered)
 
 
 def linear_weight(inputs, weights=(0.5, 0.3, 0.2)):
@@ -450,8 +457,18 @@ def test_few_labels_make_surer_and_many_loosen_the_prior(labels):
     more = constant + by_labels * math.log(labels) + by_agreement * (0.4 - 0.25)
     assert float(found.sharpness) == pytest.approx(0.1 + more)
     assert float(found.strength) == pytest.approx(3 / labels)
-    for name in ("mixture", "amplitude", "slope", "trust"):
+    for name in ("mixture", "amplitude", "slope"):
         torch.testing.assert_close(getattr(found, name), getattr(gate, name), **F64)
+
+
+@pytest.mark.parametrize(("counts", "low", "high"), [((5, 5), 0, 0.02), ((18, 2), 0.9, 1)])
+def test_counts_of_labels_are_trusted_where_chance_does_not_explain_them(counts, low, high):
+    expected = sum(counts) / 2
+    squares = sum((count - expected) ** 2 / expected for count in counts)
+    inputs, gate = evidence(0.4), said()
+    inputs.context[0, UNEVENNESS] = math.log1p(squares)
+    found = correct_gate(gate, inputs, KERNELS, torch.ones(1, 1).double())
+    assert low <= float(found.trust / gate.trust) <= high
 
 
 @pytest.mark.parametrize(

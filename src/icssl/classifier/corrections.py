@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icssl.classifier.gate import FEATURES, HEADS, GateInputs, GateOutput
+from icssl.classifier.gate import FEATURES, HEADS, UNEVENNESS, GateInputs, GateOutput
 from icssl.classifier.kernels import Kernel
 
 _AGREEMENT, _HITS = FEATURES.index("agreement"), FEATURES.index("hits")
@@ -35,6 +35,9 @@ _CLEAR = 20.0
 # and by how far agreement is above its usual value.
 _SHARPEN = (0.7, -0.4, 1.0)
 _USUAL_AGREEMENT = 0.25
+# Counts of labels are trusted where they differ by more than chance makes them: by their
+# chi-squared per degree of freedom.
+_CHANCE = (4.0, 1.0)
 # Shares move only as far as they differ by more than this from the first guess: a constant,
 # and one for predictions that are not sure, which falls with the root of labels per class.
 _LEVEL, _UNSURE = 0.1, 4.0
@@ -69,7 +72,14 @@ def correct_gate(
         weights=_trust_lines(gate.weights, inputs, kernels, agreement),
         sharpness=sharpness,
         strength=gate.strength / labels_per_class,
+        trust=gate.trust * _uneven_beyond_chance(inputs.context),
     )
+
+
+def _uneven_beyond_chance(context: Float[Tensor, "b s"]) -> Float[Tensor, "b 1"]:
+    """Return one where the counts of labels differ more than drawing them explains."""
+    border, width = _CHANCE
+    return ((context[:, UNEVENNESS, None].expm1() - border) / width).sigmoid()
 
 
 def _trust_clear_parts(

@@ -35,6 +35,9 @@ FEATURES = (
     "confidence",
     "balance",  # entropy of the mean prediction
 )
+UNEVENNESS = 5
+"""Place, among the numbers about a context, of how unevenly labels fall on classes."""
+
 _CONTEXT_NUMBERS, _GRAPH_NUMBERS = 6, 3  # numbers about a context, and about a graph
 _HEAD_EMBEDDING = 4  # numbers that are learned about each head
 _CONFIDENCE_WIDTH = 32  # of the hidden layers of what is said of heads, and of the context
