@@ -38,7 +38,7 @@ autosummary_generate = True
 numpydoc_show_class_members = False
 autodoc_member_order = "bysource"
 # scikit-learn puts it on every estimator; its text refers to pages that are not here.
-autodoc_default_options = {"exclude-members": "set_score_request"}
+autodoc_default_options = {"exclude-members": "set_fit_request, set_score_request"}
 templates_path = ["_templates"]
 
 sphinx_gallery_conf = {
