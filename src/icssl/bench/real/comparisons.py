@@ -58,7 +58,7 @@ def _against(metric: str, cells: Any, peers: Sequence[str]) -> Table:
         versus = difference(cells, OURS, name)
         won = int((sets[OURS] > sets[name]).sum())
         lost = int((sets[OURS] < sets[name]).sum())
-        lines.append((TITLES[name], *_shown(versus), str(won), str(lost)))
+        lines.append((TITLES[name], *_format_comparison(versus), str(won), str(lost)))
     return Table(
         f"{TITLES[OURS]} minus each peer: {metric}",
         ("peer", "difference", "verdict", "sets won", "sets lost"),
@@ -115,7 +115,7 @@ def on_fewer_contexts(table: Any, name: str, cells: Any) -> list[Item]:
             by_accuracy, by_balanced = (
                 difference(values, OURS, method) for values in (accuracy, balanced)
             )
-            versus = (*_shown(by_accuracy), *_shown(by_balanced))
+            versus = (*_format_comparison(by_accuracy), *_format_comparison(by_balanced))
         rest = (f"{seconds[method]:.3f}", str(failed[method]), str(count))
         lines.append((TITLES[method], *shown, *rest, *versus))
     compared = [
@@ -148,7 +148,7 @@ def _gain_by_unlabelled(cells: Any) -> Table:
     gains: dict[str, Comparison] = {
         name: difference(part, OURS, LABELLED_ONLY) for name, part in parts.items()
     }
-    lines = [(name, *_shown(gain)) for name, gain in gains.items()]
+    lines = [(name, *_format_comparison(gain)) for name, gain in gains.items()]
     return Table(
         "What unlabelled rows buy: accuracy with them minus without, the same weights",
         ("labels per class", "difference", "verdict"),
@@ -157,7 +157,7 @@ def _gain_by_unlabelled(cells: Any) -> Table:
     )
 
 
-def _shown(comparison: Comparison) -> tuple[str, str]:
+def _format_comparison(comparison: Comparison) -> tuple[str, str]:
     """Return the difference with its interval, and the verdict."""
     found = comparison.difference
     return f"{found.mean:+.3f} ± {found.half_width:.3f}", comparison.verdict
