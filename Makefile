@@ -69,6 +69,7 @@ figures: $(READY)  ## Measure again and draw the figures of docs/ (about ten min
 	$(BIN)/python benchmarks/images.py
 	$(BIN)/python benchmarks/ceiling.py
 	$(BIN)/python scripts/draw_gallery.py
+	$(BIN)/python scripts/draw_wines.py
 
 clean:  ## Remove everything that was built.
 	rm -rf $(VENV) $(VENV_MIN) .pytest_cache .mypy_cache .ruff_cache build dist docs/_build docs/generated docs/tutorials

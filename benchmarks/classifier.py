@@ -87,7 +87,7 @@ def digits(per_class):
 
 
 TASKS = {"blobs": blobs, "moons": moons, "linear": linear}
-TASKS |= {f"digits, {m} a class": digits(m) for m in (1, 2, 5)}
+TASKS |= {f"digits, {m} per class": digits(m) for m in (1, 2, 5)}
 
 
 def accuracies(draws):

@@ -22,13 +22,8 @@ from statistics import median
 from icssl.app.explore import page_views
 from icssl.app.explore.app import listen, server_on
 from icssl.app.explore.clouds import ALL_VIEWS_ROWS, limit_to_one_thread
-from icssl.app.explore.state import (
-    State,
-    after_click,
-    cloud_of,
-    to_link,
-    with_one_label_per_class,
-)
+from icssl.app.explore.events import after_click
+from icssl.app.explore.state import State, cloud_of, to_link, with_one_label_per_class
 
 # When plotly has been clicked, and when it has drawn what the click led to.
 _WATCH = """

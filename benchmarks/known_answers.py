@@ -7,17 +7,18 @@ these shapes. Prints a table of mean accuracies, with our mean minus that of the
 of each line, and as its last line the same as JSON. Takes some minutes.
 
     python benchmarks/known_answers.py [--quick] [--draws 10] [--points 600]
-        [--shapes NAME ...] [--labels 2 5] [--output FILE]
+        [--shapes NAME ...] [--labels 2 5] [--workers 1] [--output FILE]
 """
 
 import argparse
 import json
 import time
 import warnings
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
-import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.semi_supervised import LabelSpreading
@@ -27,6 +28,7 @@ from icssl import ICSSLClassifier
 from icssl.classifier.weights import weights_id
 from icssl.episodes.episode import Episode
 from icssl.methods.propagation import PoissonLearning
+from processes import map_in_processes
 
 OURS = "icssl"
 
@@ -219,8 +221,15 @@ METHODS = {
 }
 
 
-def measure(name, labels_per_class, draws, points):
-    """Return accuracies of every method, one per draw, and its seconds."""
+def measure(line, draws, points):
+    """Return accuracies of every method on a shape with some labels, and its seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return _measure(line, draws, points)
+
+
+def _measure(line, draws, points):
+    name, labels_per_class = line
     accuracies = {method: [] for method in METHODS}
     seconds = dict.fromkeys(METHODS, 0.0)
     for seed in range(draws):
@@ -265,33 +274,33 @@ def main():
     parser.add_argument("--points", type=int, default=600)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--labels", nargs="+", type=int, default=[2, 5])
+    parser.add_argument("--workers", type=int, default=1, help="Processes.")
     parser.add_argument("--output", type=Path, help="File for the JSON line.")
     options = parser.parse_args()
     draws, points = (2, 200) if options.quick else (options.draws, options.points)
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", ConvergenceWarning)
     header = "".join(f"{method:>11}" for method in METHODS)
     print(f"{'shape':<23}{'labels':>6}{header}{'- best':>9}", flush=True)
     lines, seconds = [], dict.fromkeys(METHODS, 0.0)
-    for name in options.shapes:
-        for labels_per_class in options.labels:
-            accuracies, spent = measure(name, labels_per_class, draws, points)
-            lines.append(summarise(name, labels_per_class, accuracies))
-            print_line(lines[-1])
-            seconds = {method: seconds[method] + spent[method] for method in METHODS}
+    pairs = list(product(options.shapes, options.labels))
+    run = partial(measure, draws=draws, points=points)
+    measured = map_in_processes(run, pairs, options.workers)
+    for pair, (accuracies, spent) in zip(pairs, measured, strict=True):
+        lines.append(summarise(*pair, accuracies))
+        print_line(lines[-1])
+        seconds = {method: seconds[method] + spent[method] for method in METHODS}
     fits = draws * len(lines)
-    found = {
+    means = {m: np.mean([line["accuracy"][m] for line in lines]) for m in METHODS}
+    summary = {
         "benchmark": "known_answers",
         "weights": weights_id(),
         "draws": draws,
         "points": points,
-        "mean": {m: float(np.mean([e["accuracy"][m] for e in lines])) for m in METHODS},
+        "mean": {method: round(float(mean), 4) for method, mean in means.items()},
         "worst_gap": min(line["minus_best"] for line in lines),
         "fit_seconds": {m: round(spent / fits, 4) for m, spent in seconds.items()},
         "lines": lines,
     }
-    found["mean"] = {method: round(mean, 4) for method, mean in found["mean"].items()}
-    line = json.dumps(found)
+    line = json.dumps(summary)
     if options.output is not None:
         options.output.write_text(line + "\n")
     print(line)

@@ -10,19 +10,21 @@ results/benchmark-parity.json, and the table of docs/scale.md as
 results/benchmark-parity.md. Takes about 25 minutes on one core.
 
     OMP_NUM_THREADS=1 python benchmarks/parity.py [--data data/real] [--kept 16,32,64]
-        [--draws 2] [--labels 2,10] [--sets digits,iris] [--root FOLDER]
+        [--draws 2] [--labels 2,10] [--sets digits,iris] [--workers 1] [--root FOLDER]
 """
 
 import argparse
 import json
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from icssl import ICSSLClassifier
 from icssl.bench.real.datasets import HALVES, SETS, draw_context, read_set
 from icssl.classifier.weights import weights_id
+from processes import map_in_processes
 
 SURE = 0.7
 
@@ -32,13 +34,12 @@ def half_of(name):
     return next(half for half, names in HALVES.items() if name in names)
 
 
-def contexts(options):
-    """Yield data set, labels per class, draw, and context of every case."""
-    for name in options.sets.split(","):
-        table = read_set(options.data, name)
-        for labels in map(int, options.labels.split(",")):
-            for draw in range(options.draws):
-                yield name, labels, draw, draw_context(table, name, draw, labels)
+def compare_on(case, data, kept):
+    """Return rows of one case: data set, labels per class, and draw."""
+    name, labels, draw = case
+    context = draw_context(read_set(data, name), name, draw, labels)
+    about = {"set": name, "labels": labels, "draw": draw}
+    return [about | row for row in compare(context, kept)]
 
 
 def compare(context, kept):
@@ -75,7 +76,7 @@ def compare(context, kept):
         }
 
 
-def summed(rows):
+def summarise(rows):
     """Summarise several contexts: fractions of all their rows, and means over data sets."""
     keys = ("rows", "same", "sure", "sure_same", "torn")
     total = {key: sum(row[key] for row in rows) for key in keys}
@@ -105,7 +106,7 @@ def summaries(rows):
         chosen = [row for row in rows if half in ("all", half_of(row["set"]))]
         for way in dict.fromkeys(row["way"] for row in chosen):
             these = [row for row in chosen if row["way"] == way]
-            found.append({"half": half, "way": way, **summed(these)})
+            found.append({"half": half, "way": way, **summarise(these)})
     return found
 
 
@@ -135,14 +136,16 @@ def main():
     parser.add_argument("--labels", default="2,10")
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--kept", default="16,32,64,96,128")
+    parser.add_argument("--workers", type=int, default=1, help="Processes.")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    kept, rows = [int(k) for k in options.kept.split(",")], []
-    for name, labels, draw, context in contexts(options):
-        case = {"set": name, "labels": labels, "draw": draw}
-        rows += [case | row for row in compare(context, kept)]
-        print(*(row.values() for row in rows[-len(kept) - 1 :]), sep="\n", flush=True)
+    rows, numbers = [], [int(m) for m in options.labels.split(",")]
+    cases = product(options.sets.split(","), numbers, range(options.draws))
+    kept = [int(k) for k in options.kept.split(",")]
+    run = partial(compare_on, data=options.data, kept=kept)
+    for part in map_in_processes(run, cases, options.workers):
+        rows += part
+        print(*(row.values() for row in part), sep="\n", flush=True)
     found = summaries(rows)
     summary = {"benchmark": "parity", "weights": weights_id(), "summaries": found}
     results = options.root / "results"

@@ -19,7 +19,6 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +39,7 @@ from icssl.classifier.kernels import GEOMETRIES
 from icssl.classifier.plan import dtype_for
 from icssl.classifier.weights import released_model, weights_id
 from icssl.tables.columns import ColumnEncoder
+from processes import map_in_processes
 
 RELEASED = "released"
 METRICS = ("accuracy", "balanced_accuracy", "log_loss")
@@ -228,13 +228,7 @@ def main():
     draws = range(options.draws)
     tasks = list(product(options.kinds, draws, options.sets, options.labels))
     work = partial(measure, folder=options.data)
-    torch.set_num_threads(1)
-    if options.workers == 1:
-        rows = [row for task in tasks for row in work(task)]
-    else:
-        start = partial(torch.set_num_threads, 1)
-        with get_context("spawn").Pool(options.workers, start) as pool:
-            rows = [row for part in pool.imap(work, tasks) for row in part]
+    rows = [row for part in map_in_processes(work, tasks, options.workers) for row in part]
     found = {"benchmark": "parts", "weights": weights_id(), "draws": options.draws}
     found["kinds"] = {
         kind: summarise([row for row in rows if row["kind"] == kind])

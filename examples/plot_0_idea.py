@@ -22,7 +22,8 @@ from sklearn.datasets import make_moons
 from sklearn.linear_model import LogisticRegression
 
 from icssl import Episode, ICSSLTransformer, ModelConfig
-from icssl.bench.plots import COLOURS, scatter_points
+from icssl._util.colours import COLOURS
+from icssl.bench.plots import scatter_points
 
 x, y = make_moons(100, noise=0.06, random_state=0)
 labelled = np.isin(np.arange(100), [3, 40, 77])

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from icssl import ICSSLClassifier
-from icssl.bench.plots import COLOURS, scatter_points
+from icssl._util.colours import COLOURS
 
 X, truth = load_wine(return_X_y=True, as_frame=True)
 truth = truth.to_numpy()
@@ -47,14 +47,12 @@ print(f"logistic regression:         {right:.3f}")
 # --------------------------
 #
 # The probabilities say how undecided a row is between the classes. ``reach_`` says how
-# much labelled evidence reached it at all. A row far from all others has a reach of 0 and
-# gets the class prior.
+# alike a row is to the labelled row that is most like it, in the kernels that predict it. A
+# labelled row has 1. A row far from all others has 0 and gets the class prior.
 
 sure = classifier.label_distributions_.max(axis=1)
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
-# The second component shows one wine far from all others, which would hide the rest.
-scatter_points(axes[0], classifier.embedding_[:, [0, 2]], classifier.transduction_, ~hidden)
-axes[0].set_title("embedding_, coloured by transduction_")
+classifier.plot_embedding(axes[0])
 wrong = (classifier.transduction_ != truth) & hidden
 axes[1].scatter(sure[hidden], classifier.reach_[hidden], s=14, color=COLOURS[0])
 axes[1].scatter(sure[wrong], classifier.reach_[wrong], s=60, marker="x", color=COLOURS[5])
@@ -67,15 +65,19 @@ _ = axes[1].set(title="wrong rows are crosses", xlabel="probability", ylabel="re
 # The head is a sum over labelled rows, so the contribution of each of them is exact, not an
 # approximation: the parts and the base add up to the logits.
 
+explanation = classifier.explain()
 doubtful = int(np.flatnonzero(hidden)[sure[hidden].argmin()])
-parts, base = classifier.explain(X.iloc[[doubtful]])
-print(
-    f"row {doubtful}, of class {truth[doubtful]}, got {classifier.transduction_[doubtful]}"
-)
-for row, part in zip(np.flatnonzero(~hidden), parts[0], strict=True):
-    print(f"  labelled row {row:>3}, class {y[row]}: {np.round(part, 2)}")
-print(f"  base: {np.round(base[0], 2)}")
+print(explanation.sentence(doubtful), f"(in truth {truth[doubtful]})")
+explanation.plot(doubtful)
 plt.show()
+
+# %%
+# The same as a data frame, for this row: summed over labelled rows and the base, ``part``
+# is the logit of the class. ``explanation.parts`` and ``explanation.base`` are the arrays.
+
+frame = explanation.to_frame([doubtful])
+print(frame.groupby("class")["part"].sum())
+print(frame.head(4).to_string())
 
 # %%
 # To label a file without Python: ``icssl classify table.csv --target species``.

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.semi_supervised import LabelSpreading
 
 from icssl import ICSSLClassifier
-from icssl.bench.plots import COLOURS
+from icssl._util.colours import COLOURS
 
 digits = load_digits()
 rng = np.random.default_rng(0)

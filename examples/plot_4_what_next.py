@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.datasets import load_digits, load_wine
 
 from icssl import ICSSLClassifier
-from icssl.bench.plots import COLOURS
+from icssl._util.colours import COLOURS
 
 ROUNDS = 5
 

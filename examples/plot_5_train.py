@@ -10,7 +10,7 @@ good it can become.
 import matplotlib.pyplot as plt
 import torch
 
-from icssl.bench.plots import COLOURS
+from icssl._util.colours import COLOURS
 from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.predictors import ModelMethod
 from icssl.evaluation.scoring import evaluate

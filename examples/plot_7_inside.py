@@ -11,8 +11,8 @@ import matplotlib.pyplot as plt
 import torch
 
 from icssl import ICSSLTransformer, ModelConfig
+from icssl._util.colours import COLOURS
 from icssl._util.random import generator_for
-from icssl.bench.plots import COLOURS
 from icssl.episodes.ground_truth import affinity, right_normalised_laplacian
 from icssl.episodes.synthetic import ManifoldSpec
 from icssl.evaluation.representations import eigenmap_angles, principal_angles

@@ -88,7 +88,7 @@ def row_with(mean, *, majority=0.5, spread=0.01, seeds=1, undertrained=None):
 def aligned(value, separation=0.3):
     each = {"mean": value, "half_width": 0.001}
     apart = {"mean": separation, "half_width": 0.001}
-    names = ("mutual_knn", "cycle_knn", "lcs_knn")
+    names = ("mutual_knn", "cycle_knn", "cycle_share_knn", "lcs_knn")
     measures = dict.fromkeys(names, each)
     both = dict.fromkeys(("separation_first", "separation_second"), apart)
     return {"measures": measures | both}

@@ -18,6 +18,7 @@ from icssl.training.step import AdamState, Step
 F64 = {"rtol": 1e-10, "atol": 1e-12}  # exact identities, checked in float64
 F64_DEEP = {"rtol": 1e-7, "atol": 1e-9}  # float64 through a whole model: rounding adds up
 ROUNDING = 1e-9  # of the largest number in float64: what is smaller may be rounding
+SAME = 1e-4  # of probabilities on a CPU, whatever signs and order are; usual are 1e-6
 F32 = {"rtol": 1e-4, "atol": 1e-5}  # the same in float32, where backends sum differently
 
 
@@ -115,7 +116,18 @@ TOY_MODELS = {
     "e2e_encoder": ["model.k=4", "model.width=16"],
     "eig_icl": ["data.episodes=8"],
     "transformer": ["model.width=16", "model.feed_forward=32"],
-    "paper": ["model.n_points=20"],
+    "transformer_unscaled": ["model.width=16", "model.feed_forward=32"],
+    "transformer_positions": ["model.width=16", "model.feed_forward=32"],
+    "eig_icl_gamma": ["data.episodes=8"],
+    "paper_eig_icl": ["data.episodes=8"],
+    "paper_combined": ["model.n_points=20", "data.episodes=8"],
+    **{
+        name: ["model.n_points=20"]
+        for name in (
+            *("paper", "paper_linear", "paper_8_32_8", "paper_24", "paper_scalars"),
+            *("paper_lap_linear", "paper_lap_pe_1layer"),
+        )
+    },
 }
 
 

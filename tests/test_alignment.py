@@ -49,7 +49,17 @@ def naive_lcs_share(a, b, k):
     return np.mean([naive_lcs(one, two) / k for one, two in zip(a, b, strict=True)])
 
 
-NAIVE = {"mutual_knn": naive_mutual, "cycle_knn": naive_cycle, "lcs_knn": naive_lcs_share}
+def naive_cycle_share(a, b, k):
+    shares = [sum(i in a[j] for j in b[i]) / k for i in range(len(a))]
+    return np.mean(shares)
+
+
+NAIVE = {
+    "mutual_knn": naive_mutual,
+    "cycle_knn": naive_cycle,
+    "cycle_share_knn": naive_cycle_share,
+    "lcs_knn": naive_lcs_share,
+}
 
 
 def two_views(generator, *, b=3, n=14, noise=0.5):

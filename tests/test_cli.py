@@ -30,9 +30,32 @@ def test_help_names_every_command():
     result = run("--help")
     assert result.exit_code == 0
     commands = typer.main.get_command(app).commands
-    assert len(commands) == 14
+    assert len(commands) == 16
     for command in commands:
         assert re.search(rf"^\W*{command}\b", result.output, re.MULTILINE), command
+
+
+def test_commands_for_a_table_come_first():
+    shown = run("--help").output
+    places = [
+        re.search(rf"^\W*{word}\b", shown, re.MULTILINE).start()
+        for word in ("Label a table", "classify", "predict", "explore", "The paper", "demo")
+    ]
+    assert places == sorted(places)
+
+
+def test_help_says_nothing_of_values_that_an_option_does_not_take():
+    for command in ("classify", "predict", "reproduce"):
+        assert "<bool>" not in run(command, "--help").output
+    assert "<bool>" not in run("--help").output
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("explore", "icssl[explore]"), ("features", "icssl[backbones]")],
+)
+def test_help_keeps_its_brackets(command, words):
+    assert words in text_of(run(command, "--help"))
 
 
 def test_every_option_has_a_help_that_is_a_sentence():
@@ -328,8 +351,13 @@ def test_every_kind_of_value_survives_as_toml(tmp_path, override):
     assert shown == load_config("e2e_icl", [override]) != load_config("e2e_icl")
 
 
-@pytest.mark.parametrize("name", ['a "quoted" folder', r"C:\data\new", "größe 点"])
-def test_train_shows_any_name_of_a_file(tmp_path, name):
+@pytest.mark.parametrize(
+    "name", ['a "quoted" file.npz', r"C:\data\new.npz", "größe 点.npz"]
+)
+def test_train_shows_any_name_of_a_file(tmp_path, monkeypatch, name):
+    # A source that does not exist is refused.
+    np.savez(tmp_path / name, x=np.eye(4)[np.arange(600) % 4], y=np.arange(600) % 12)
+    monkeypatch.chdir(tmp_path)
     override = f"data.sources=[{json.dumps(name, ensure_ascii=False)}]"
     shown = run("train", "e2e_icl", override, "--show").output
     (tmp_path / "run.toml").write_text(shown, encoding="utf-8")

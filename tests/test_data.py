@@ -217,7 +217,7 @@ def test_random_half_angles_differ_between_episodes():
         ({"source": "klein"}, r"unknown source 'klein'.*'cone'.*'torus'"),
         ({"threshold": "mean"}, "unknown threshold 'mean'"),
         ({"threshold": -1.0}, "threshold must be a positive radius, got -1"),
-        ({"source": "product", "threshold": "published"}, "no radius for products"),
+        ({"source": "product", "threshold": "published"}, "gives no radius for it"),
         ({"n": 1}, "n must be at least 2, got 1"),
         ({"n": 3, "n_classes": 4, "labels": 1}, "3 points cannot have 4 classes"),
         ({"labels": 101}, "from 1 to n - 1 = 99, got 101"),

@@ -6,6 +6,7 @@ from sklearn.datasets import make_blobs
 
 from helpers import F64, bottom_eigenvectors, principal_angle, without_gradient
 from icssl.model.eigenmap import (
+    STARTS,
     EigenmapTransformer,
     fourier_start,
     largest_eigenvalue,
@@ -151,6 +152,39 @@ def test_fourier_start_depends_on_the_shape_of_the_cloud_alone(generator):
     assert torch.linalg.matrix_rank(start).eq(5).all()
 
 
+FREE_STARTS = [name for name in STARTS if name != "learned"]
+
+
+@pytest.mark.parametrize("start", FREE_STARTS)
+def test_starts_that_are_not_learned_are_functions_of_the_point(generator, start):
+    """Free of place, unit, order and number; every column of length one, none the same."""
+    stage = EigenmapTransformer(5, 1, 1, start=start).double()
+    x = torch.randn(2, 12, 3, generator=generator, dtype=torch.float64)
+    first = stage._start(x)
+    # Short waves magnify the rounding of the points a hundredfold.
+    torch.testing.assert_close(stage._start(1e3 * x + 3), first, rtol=1e-6, atol=1e-8)
+    order = torch.randperm(12, generator=generator)
+    torch.testing.assert_close(stage._start(x[:, order]), first[:, order], **F64)
+    length = first.norm(dim=1)
+    torch.testing.assert_close(length, torch.ones_like(length), **F64)
+    assert torch.linalg.matrix_rank(first).eq(5).all()
+    is_constant = (first - first.mean(dim=1, keepdim=True)).norm(dim=1) < 1e-9
+    assert is_constant[:, 0].all() if start == "fourier" else not is_constant.any()
+
+
+def test_hashed_start_is_unrelated_at_near_points(generator):
+    x = torch.randn(1, 400, 3, generator=generator, dtype=torch.float64)
+    near = x + 0.1 * torch.randn_like(x)
+    both = torch.cat([x, near], dim=1)
+    values = EigenmapTransformer(4, 1, 1, start="hashed").double()._start(both)[0]
+    for a, b in zip(values[:400].T, values[400:].T, strict=True):
+        # The correlation of 400 independent pairs has a standard deviation of 0.05.
+        assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1]) < 0.25
+    smooth = EigenmapTransformer(4, 1, 1, start="waves").double()._start(both)[0]
+    for a, b in zip(smooth[:400].T, smooth[400:].T, strict=True):
+        assert torch.corrcoef(torch.stack([a, b]))[0, 1] > 0.8
+
+
 def test_learned_start_is_where_the_papers_update_begins(generator):
     stage = EigenmapTransformer(4, 2, 2, start="learned", start_points=9).double()
     operator, x = random_case(generator)
@@ -203,7 +237,7 @@ def test_normalise_leaves_a_zero_column_finite():
 
 
 def test_bad_options(generator):
-    with pytest.raises(ValueError, match=r"unknown start 'zeros'.*'fourier', 'learned'"):
+    with pytest.raises(ValueError, match=r"unknown start 'zeros'.*'fourier', .*'learned'"):
         EigenmapTransformer(4, start="zeros")
     with pytest.raises(ValueError, match="start_points goes with start='learned'"):
         EigenmapTransformer(4, start="learned")

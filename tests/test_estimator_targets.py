@@ -87,12 +87,13 @@ POSITIVE = "positive number for each of the 3 classes"
         (["x", "y", "z"], POSITIVE),
         ([[1], [2, 3]], POSITIVE),
         ({"a": 0.5, "b": 0.5, "c": "x"}, POSITIVE),
-        ({"a": 0.5, "b": 0.5, "c": 0}, POSITIVE),
+        ({"a": 0.5, "b": 0.5, "c": 0}, POSITIVE + ".*; .* a small share, such as 1e-6"),
+        ({**SHARES, "d": 0.1, "e": 0.1}, "share for 'd', 'e', which are no classes"),
         ([8, 1, 1], "sum to one, and sum to 10"),
         ([0.3, 0.3, 0.3], r"sum to one, and sum to 0\.9:"),
         ([1e308, 1e308, 1e308], "sum to one, and sum to inf"),
         ({"a": 0.5, "b": 0.5}, "has no share for 'c': .* classes 'a', 'b', 'c'"),
-        ({**SHARES, "d": 0.1}, "has a share for 'd', no class: .* 'a', 'b', 'c'"),
+        ({**SHARES, "d": 0.1}, "has a share for 'd', which is no class: .* 'a', 'b', 'c'"),
         ({"A": 0.5, "b": 0.3, "c": 0.2}, "no share for 'a' and has a share for 'A'"),
     ],
     ids=str,
@@ -109,6 +110,30 @@ def test_a_series_with_two_shares_for_one_class():
     twice = pd.Series([0.5, 0.25, 0.25], index=["a", "b", "b"])
     with pytest.raises(ValueError, match="several shares for 'b'"):
         prior_for(twice, np.ones(2), np.array(["a", "b"], dtype=object))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_has_no_shares(library):
+    module = pytest.importorskip(library)
+    frame = module.DataFrame({"a": [0.5], "b": [0.5]})
+    with pytest.raises(ValueError, match="positive number for each of the 2 classes"):
+        prior_for(frame, np.ones(2), np.array(["a", "b"], dtype=object))
+
+
+@pytest.mark.parametrize(
+    ("classes", "names", "words"),
+    [
+        ([0, 1], ["0", "1"], "; the classes are whole numbers, not texts"),
+        (["0", "1"], [0, 1], "; the classes are texts, not whole numbers"),
+        ([False, True], ["False", "True"], "; the classes are booleans, not texts"),
+    ],
+)
+def test_names_of_another_type_are_told_from_unknown_ones(classes, names, words):
+    with pytest.raises(ValueError, match=words):
+        prior_for(dict.fromkeys(names, 0.5), np.ones(2), np.array(classes))
+    with pytest.raises(ValueError, match="which are no classes") as raised:
+        prior_for({"x": 0.5, "y": 0.5}, np.ones(2), np.array(classes))
+    assert "the classes are" not in str(raised.value)
 
 
 # Weights of labels
@@ -258,13 +283,33 @@ def test_a_given_graph_has_weights_too(rng):
         (lambda w, y: w[:, None], r"shape \(50, 1\)"),
         (lambda w, y: 2.0, r"shape \(\)"),
         (lambda w, y: ["heavy"] * 50, "one number for each row, got list"),
-        (lambda w, y: np.where(y == 1, -1.0, w), r"not negative, got -1\.0 for row \d+"),
+        (lambda w, y: dict.fromkeys(range(50), 1.0), r"got dict: .*\[weight\[label\] for"),
+        (lambda w, y: "balanced", "got str: give an array with one number per row"),
+        (
+            lambda w, y: np.where(y == 1, -1.0, w),
+            r"not negative, got -1\.0 for row \d+.*; zero leaves a label out",
+        ),
         (lambda w, y: np.where(y == 1, np.nan, w), r"must be finite .* got nan for row"),
         (lambda w, y: np.where(y == 1, np.inf, w), "must be finite .* got inf for row"),
-        (lambda w, y: np.where(y == -1, w, 0), "zero for every row that has a label"),
+        (
+            lambda w, y: np.where(y == -1, w, 0),
+            "zero for every row that has a target",
+        ),
         (lambda w, y: np.where(y == 1, 0, w), "zero for every label of 1:"),
     ],
-    ids=["short", "2-d", "scalar", "text", "negative", "nan", "inf", "zero", "class"],
+    ids=[
+        "short",
+        "2-d",
+        "scalar",
+        "texts",
+        "dict",
+        "text",
+        "negative",
+        "nan",
+        "inf",
+        "zero",
+        "class",
+    ],
 )
 def test_weights_that_cannot_be_used(rng, change, words):
     X, _, y = iris(rng)
@@ -339,6 +384,35 @@ def test_score_of_texts_frames_and_other_marks(rng, mark):
     partly = pd.Series(np.where(some, names[truth], mark), dtype=object)
     with pytest.warns(UserWarning, match="leaves out 30 of 50 rows"):
         assert classifier.score(frame, partly) == right[some].mean()
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (np.full(50, -1.0), "must be finite and not negative, got -1.0 for row 0"),
+        (np.zeros(50), "zero for every row that has a target"),
+        (np.full(50, np.nan), "must be finite"),
+        ("balanced", "got str: give an array"),
+        (np.ones(49), "one number for each of the 50 rows"),
+    ],
+    ids=["negative", "zero", "nan", "text", "short"],
+)
+def test_weights_of_scores_are_checked_as_those_of_fit(rng, weights, words):
+    X, truth, y = iris(rng)
+    classifier = ICSSLClassifier().fit(X, y)
+    with pytest.raises(ValueError, match=words):
+        classifier.score(X, truth, weights)
+
+
+def test_weights_of_rows_without_a_label_do_not_matter_to_a_score(rng):
+    X, truth, y = iris(rng)
+    classifier, some = ICSSLClassifier().fit(X, y), np.arange(50) % 3 == 0
+    right, weights = classifier.predict(X) == truth, rng.uniform(size=50)
+    expected = np.average(right[some], weights=weights[some])
+    weights[~some] = np.nan
+    with pytest.warns(UserWarning, match="leaves out 33 of 50 rows"):
+        found = classifier.score(X, np.where(some, truth, -1), weights)
+    assert found == pytest.approx(expected)
 
 
 def test_score_of_one_class_and_of_classes_never_seen(rng):

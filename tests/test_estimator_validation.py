@@ -226,7 +226,10 @@ def test_folds_of_numbers(rng):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"n_splits": 1}, "n_splits must be at least 2, got 1"),
+        ({"n_splits": 1}, "n_splits must be a whole number of at least 2, got 1"),
+        ({"n_splits": 2.5}, r"n_splits must be a whole number of at least 2, got 2\.5"),
+        ({"n_splits": "5"}, "n_splits must be a whole number of at least 2, got '5'"),
+        ({"n_splits": True}, "n_splits must be a whole number of at least 2, got True"),
         ({"targets": "labels"}, "'classes', 'numbers'"),
     ],
 )
@@ -250,6 +253,22 @@ def test_folds_that_cannot_be_made(rng):
     few = np.where(np.arange(50) < 3, 0.5, np.nan)
     with pytest.raises(ValueError, match="there are 3: choose n_splits from 2 to 3"):
         next(LabelledFold(5, targets="numbers").split(X, few))
+    for count in (0, 1):
+        few = np.where(np.arange(50) < count, 0.5, np.nan)
+        with pytest.raises(ValueError, match=f"there are {count}: give more targets"):
+            next(LabelledFold(5, targets="numbers").split(X, few))
+
+
+def test_numbers_read_as_classes_name_the_option_that_reads_them(rng):
+    X, _ = iris(rng)
+    with pytest.raises(ValueError, match=r"continuous.*set targets='numbers'"):
+        next(LabelledFold(2).split(X, np.linspace(0, 1, 50)))
+
+
+def test_the_number_of_folds_may_be_one_of_numpy(rng):
+    X, y = iris(rng, per_class=3)
+    splitter = LabelledFold(np.int64(3))
+    assert splitter.get_n_splits() == len(list(splitter.split(X, y))) == 3
 
 
 # Targets that are numbers

@@ -134,7 +134,7 @@ def test_ground_truth_is_drawn_for_those_that_read_it(model):
     eig = ModelMethod(ICSSLTransformer(ModelConfig.preset("eig_icl", k=7)))
     truth = needed_truth({"a": eig, "b": BASELINES["bayes_ceiling"]}, SPHERE)
     assert (truth.eigenvectors, truth.distances) == (7, True)
-    with pytest.raises(ValueError, match="ceiling of the Swiss roll is 1"):
+    with pytest.raises(ValueError, match=r"ceiling of 'swiss_roll' with .* is 1"):
         needed_truth({"b": BASELINES["bayes_ceiling"]}, DataConfig(("swiss_roll",)))
 
 
@@ -279,13 +279,18 @@ def test_cli_lists_methods():
         (["majority", "--data", "klein"], "unknown source 'klein'"),
         (["majority", "--metric", "accuraci"], "Did you mean 'accuracy'"),
         (["majority", "--data", "sphre"], "Did you mean 'sphere'"),
+        (["runs/nix"], "runs/nix does not exist: give a folder that icssl train wrote"),
+        (["nomodule:Class"], "there is no module 'nomodule' here"),
+        (["icssl.methods.simple:Majorty"], "Did you mean 'Majority'"),
+        (["icssl.methods.simple:SCALINGS"], "is of type tuple, which takes no episode"),
+        (["icssl.evaluation.predictors:ModelMethod"], "could not be made without argument"),
         (["nothing.safetensors"], "nothing.safetensors does not exist"),
         (["empty"], "empty holds no model.safetensors: give a file of a model"),
         (["bayes_ceiling", "--data", "digits"], "bayes_ceiling needs true distances"),
         (["bayes_ceiling", "--data", "digits"], "got 'digits': leave it out"),
         (
             ["bayes_ceiling", "--data", "digits", "--threshold", "published"],
-            "got 'digits'",
+            "has classes of its own",
         ),
         (["majority", "--plot", "plot.txt"], "unknown kind of picture '.txt'"),
     ],
@@ -304,6 +309,92 @@ def test_a_model_that_does_not_fit_is_refused_by_what_it_needs(tmp_path):
     result = invoke(tmp_path, "--labels=3", "--episodes=3", "--tuning=2")
     assert result.exit_code == 2
     assert "built for 50 points" in " ".join(result.output.replace("│", "").split())
+
+
+def test_rows_of_different_episodes_have_no_pairs():
+    methods = {"a": BASELINES["nearest_neighbour"], "b": BASELINES["label_vote"]}
+    few = {"episodes": 4, "tuning": 2}
+    a3, b3, a9, b9 = evaluate(methods, SPHERE, [3, 9], **few)
+    assert a3.versus(b3).difference.mean == pytest.approx(-b3.versus(a3).difference.mean)
+    wanted = (a3.accuracies - b3.accuracies).mean().item()
+    assert a3.versus(b3).difference.mean == pytest.approx(wanted, abs=1e-6)
+    with pytest.raises(ValueError, match="no pairs: labels 3 and 9"):
+        a3.versus(b9)
+    with pytest.raises(ValueError, match="unknown metric of single episodes 'calibration'"):
+        a3.versus(b3, "calibration")
+    others = {
+        "seed 0 and 1": evaluate(methods, SPHERE, [3], seed=1, **few)[1],
+        "threshold 'median' and 0.5": evaluate(
+            methods, replace(SPHERE, threshold=0.5), [3], **few
+        )[1],
+        "episodes 4 and 5": evaluate(methods, SPHERE, [3], episodes=5, tuning=2)[1],
+    }
+    for reason, row in others.items():
+        with pytest.raises(ValueError, match=f"no pairs: {reason}"):
+            a3.versus(row)
+    # Ground truth beside the points changes no episode.
+    truth = evaluate(methods, replace(SPHERE, eigenvectors=4), [3], **few)
+    assert a3.versus(truth[1]) == a3.versus(b3)
+    assert a3.versus(truth[0]).difference.mean == a9.versus(a9).difference.mean == 0
+
+
+def test_rows_become_data_frames_that_have_every_episode(tmp_path):
+    pd = pytest.importorskip("pandas")
+    from icssl.evaluation.frames import read_rows, rows_frame
+
+    file = tmp_path / "rows.jsonl"
+    for seed in (0, 1):  # a second run appends
+        given = ["majority", "nearest_neighbour", f"--rows={file}", f"--seed={seed}"]
+        assert few(*given).exit_code == 0
+    rows = read_rows(file)
+    assert [(r["method"], r["seed"], r["n"]) for r in rows] == [
+        ("majority", 0, 100),
+        ("nearest_neighbour", 0, 100),
+        ("majority", 1, 100),
+        ("nearest_neighbour", 1, 100),
+    ]
+    frame = rows_frame(rows)
+    assert set(METRIC_NAMES) <= set(frame.columns)
+    assert set(frame["threshold"]) == {"median"}
+    long = rows_frame(rows, per_episode=True)
+    assert len(long) == 4 * 4
+    means = long.groupby(["method", "seed"])["accuracy"].mean()
+    for row in rows:
+        mean = row["metrics"]["accuracy"]["mean"]
+        assert means[row["method"], row["seed"]] == pytest.approx(mean, abs=1e-5)
+    one = evaluate({"vote": BASELINES["label_vote"]}, SPHERE, [3], episodes=4, tuning=2)
+    pd.testing.assert_frame_equal(rows_frame(one), rows_frame([one[0].to_dict()]))
+    bench = rows_frame(read_rows(ROOT / "results" / "full" / "rows.jsonl")[:3])
+    assert {"method", "labels", "source", "accuracy", "key"} <= set(bench.columns)
+    with pytest.raises(FileNotFoundError, match="--rows"):
+        read_rows(tmp_path / "none.jsonl")
+
+
+def test_a_class_of_ones_own_is_compared_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "own_methods.py").write_text(
+        """
+import torch
+from icssl.methods.simple import Majority
+
+class Guess(Majority):
+    pass
+
+def always_first(episode):
+    zeros = torch.zeros(*episode.y.shape, episode.n_classes)
+    zeros[..., 0] = 1
+    return zeros
+"""
+    )
+    names = ["own_methods:Guess", "majority", "own_methods:always_first"]
+    rows = tmp_path / "rows.jsonl"
+    result = few(*names, f"--rows={rows}")
+    assert result.exit_code == 0, result.output
+    own, theirs, first = map(json.loads, rows.read_text().splitlines())
+    assert [r["method"] for r in (own, theirs, first)] == names
+    assert own["values"] == theirs["values"]
+    assert first["values"]["balanced_accuracy"] == [0.5] * 4
 
 
 def test_one_source_at_a_time():

@@ -111,6 +111,14 @@ OTHER_DATA = {
     "eigenvectors": 3,
     "distances": True,
     "episodes": 9,
+    "test_threshold": 0.4,
+    "s_min": 0.1,
+    "factors": ("sphere", "torus"),
+    "ball_share": 0.3,
+    "roll_halves": True,
+    "share_classes": True,
+    "shuffle_frames": False,
+    "pixel_scale": 0.001,
 }
 OTHER_TRAINING = {
     "model": ModelConfig.preset("orig_icl", gamma=2.0),
@@ -126,6 +134,7 @@ OTHER_TRAINING = {
     "clip": 2.0,
     "laplacian_weight": 0.1,
     "eigenmap_weight": 0.1,
+    "gamma_rate": 0.2,
 }
 STAGED = toy_config("e2e_icl", "steps=5")  # the weights of the loss need stages
 
@@ -521,8 +530,10 @@ def test_ground_truth_does_not_change_the_episodes(source, tmp_path, monkeypatch
     monkeypatch.setenv("ICSSL_HOME", str(tmp_path))
     data = DataConfig((source,), split="test")
     plain = EpisodeStream(data.build(), 3, 7, "test").at(0, 5)
-    changes = [{"eigenvectors": 4}, {"eigenvectors": 12}, {"distances": True}]
-    for change in (*changes, changes[0] | changes[2]):
+    changes = [{"eigenvectors": 4}, {"eigenvectors": 12}]
+    if source not in ("digits", "images"):  # only manifolds have geodesic distances
+        changes += [{"distances": True}, {"eigenvectors": 4, "distances": True}]
+    for change in changes:
         other = EpisodeStream(replace(data, **change).build(), 3, 7, "test").at(0, 5)
         assert torch.equal(other.x, plain.x)
         assert torch.equal(other.y, plain.y)

@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 
 from helpers import F64, bottom_eigenvectors, principal_angle
 from icssl import ICSSLClassifier
+from icssl._util.colours import plane_coordinates
 from icssl._util.errors import did_you_mean
 from icssl.app.cli import app as command
 from icssl.app.cli.tools import _host_in_link
@@ -37,9 +38,16 @@ from icssl.app.explore.clouds import (
     draw_cloud,
     drawn_coordinates,
     one_label_per_class,
-    plane_coordinates,
     predict_cloud,
     reasons,
+)
+from icssl.app.explore.events import (
+    BUTTONS,
+    CLOUDS,
+    SETTINGS,
+    after_button,
+    after_click,
+    after_setting,
 )
 from icssl.app.explore.layers import (
     MOST_SHOWN,
@@ -48,14 +56,8 @@ from icssl.app.explore.layers import (
     trained_model,
 )
 from icssl.app.explore.state import (
-    BUTTONS,
-    CLOUDS,
     MOST_CLASSES,
-    SETTINGS,
     State,
-    after_button,
-    after_click,
-    after_setting,
     cloud_of,
     from_link,
     to_link,
@@ -422,7 +424,11 @@ def test_a_table_is_read_labelled_marked_and_written(suffix, tmp_path):
         ("code.py", b"import os", "drop a file that ends in .csv or .parquet"),
         ("empty.csv", b"", "is empty"),
         ("torn.parquet", b"PAR1", "torn.parquet cannot be read as .parquet"),
-        ("picture.csv", b"\x89PNG\xff\xfe", "picture.csv is not text in UTF-8"),
+        (
+            "picture.csv",
+            b"\x89PNG\xff\xfe",
+            "picture.csv is no table in text: it looks like a PNG",
+        ),
         ("ragged.csv", b'a,b\n"1,2\n3,4\n', "ragged.csv cannot be read from line 2 on"),
         (
             "long.csv",

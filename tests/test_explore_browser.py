@@ -3,195 +3,19 @@
 Set ``ICSSL_SCREENSHOTS`` to a folder to keep a picture of every step.
 """
 
-import os
 import re
-import shutil
-import threading
-import time
 from pathlib import Path
 
-import pytest
-from sklearn.datasets import load_iris
-
-pytest.importorskip("dash", reason="dash is not installed: pip install 'icssl[explore]'")
-pytest.importorskip("selenium", reason="selenium is not installed: pip install selenium")
-pytest.importorskip("pandas")
-pytest.importorskip("pyarrow")
-
 import pandas as pd
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.action_chains import ActionChains
+import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
+from sklearn.datasets import load_iris
 
-from icssl.app.explore.app import listen, server_on
+from explore_browser import address, browser, downloads, needs_browser, page
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-
-pytestmark = pytest.mark.skipif(
-    not (BROWSER and DRIVER),
-    reason="no browser: install chromium and chromedriver (Debian: chromium-driver)",
-)
-PATIENCE = 30  # seconds until an answer counts as missing; a busy machine is slow
-
-
-@pytest.fixture(scope="module")
-def address():
-    waiting = listen("127.0.0.1", 8150)
-    port = waiting.getsockname()[1]
-    server = server_on(waiting, "127.0.0.1")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory):
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def browser(downloads):
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--enable-unsafe-swiftshader",  # scenes without a graphics card
-        "--force-device-scale-factor=1",
-        "--hide-scrollbars",
-    ):
-        options.add_argument(argument)
-    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_window_size(1280, 1250)
-    yield driver
-    driver.quit()
-
-
-class Page:
-    """The page and what a person does on it."""
-
-    def __init__(self, browser, address):
-        self.browser, self.address = browser, address
-
-    def open(self, link=""):
-        self.browser.get("about:blank")
-        self.browser.get(self.address + link)
-        self.until(lambda: self.browser.current_url.startswith(self.address))
-        return self
-
-    def until(self, condition):
-        """Wait for something to become true, and give it."""
-        wait = WebDriverWait(self.browser, PATIENCE, poll_frequency=0.05)
-        return wait.until(lambda _: _quietly(condition))
-
-    def find(self, css):
-        return self.browser.find_element(By.CSS_SELECTOR, css)
-
-    def text(self, css):
-        return self.find(css).text
-
-    def says(self, css, *words):
-        return self.until(lambda: all(word in self.text(css) for word in words))
-
-    def press(self, name):
-        self.find(f"#{name}").click()
-
-    def choose(self, name, text):
-        """A radio button by its words."""
-        path = f"//*[@id='{name}']//label[normalize-space()='{text}']"
-        self.browser.find_element(By.XPATH, path).click()
-
-    def type(self, name, value):
-        field = self.find(f"#{name}")
-        field.send_keys(Keys.CONTROL, "a")
-        field.send_keys(str(value), Keys.ENTER)
-
-    def drawn(self, graph):
-        """Points that plotly has drawn, by class of trace."""
-        return self.browser.execute_script(
-            "const g = document.querySelector(arguments[0] + ' .js-plotly-plot');"
-            "return g && g.data ? g.data.map(t => [t.name, t.x ? t.x.length : 0]) : [];",
-            f"#{graph}",
-        )
-
-    def click_point(self, graph, point):
-        """Click a point where it is drawn, as a mouse does."""
-        where = self.until(lambda: self._place(graph, point))
-        plot = self.find(f"#{graph} .nsewdrag")
-        size = plot.size
-        x, y = where[0] - size["width"] / 2, where[1] - size["height"] / 2
-        chain = ActionChains(self.browser)
-        chain.move_to_element_with_offset(plot, int(x) + 3, int(y)).pause(0.1)
-        chain.move_to_element_with_offset(plot, round(x), round(y)).pause(0.15)
-        chain.click().perform()
-
-    def click_solid_point(self, canvas):
-        """Go across a scene until a point is under the mouse, and click that."""
-        distance = (
-            "const g = document.querySelector('#play_cloud .js-plotly-plot');"
-            "const s = g._fullLayout.scene._scene.glplot.selection;"
-            "return s && s.object ? s.distance : 99;"
-        )
-        for step in range(-100, 100, 3):
-            chain = ActionChains(self.browser)
-            chain.move_to_element_with_offset(canvas, step, 70).pause(0.06).perform()
-            if self.browser.execute_script(distance) < 4:
-                # As long as a finger does: the scene looks once a frame.
-                ActionChains(self.browser).click_and_hold().pause(0.15).release().perform()
-                return
-
-    def _place(self, graph, point):
-        """In the pixels of a flat plot."""
-        return self.browser.execute_script(
-            "const g = document.querySelector(arguments[0] + ' .js-plotly-plot');"
-            "if (!g || !g._fullLayout) return null;"
-            "const [x, y] = [g._fullLayout.xaxis, g._fullLayout.yaxis];"
-            "for (const t of g.data) { const i = t.customdata.indexOf(arguments[1]);"
-            "if (i >= 0) return [x.d2p(t.x[i]), y.d2p(t.y[i])]; } return null;",
-            f"#{graph}",
-            point,
-        )
-
-    def keep(self, name):
-        """A picture of the page as it is."""
-        folder = os.environ.get("ICSSL_SCREENSHOTS")
-        if folder:
-            time.sleep(0.5)  # plots glide into place
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            self.browser.save_screenshot(str(Path(folder) / f"{name}.png"))
-
-    def wide(self):
-        return self.browser.execute_script(
-            "return document.documentElement.scrollWidth - window.innerWidth;"
-        )
-
-
-def _quietly(condition):
-    from selenium.common.exceptions import WebDriverException
-
-    try:
-        return condition()
-    except WebDriverException:
-        return False
-
-
-@pytest.fixture
-def page(browser, address):
-    browser.set_window_size(1280, 1250)
-    browser.get_log("browser")
-    yield Page(browser, address)
-    wrong = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
-    assert not wrong, wrong
+__all__ = ["address", "browser", "downloads", "page"]  # fixtures
+pytestmark = needs_browser
 
 
 def test_a_source_is_drawn_and_clicked_labels_change_predictions(page):
@@ -314,16 +138,18 @@ def test_a_table_is_labelled_marked_and_downloaded(page, flowers, downloads):
     upload = page.until(lambda: page.find("#upload input[type=file]"))
     upload.send_keys(str(flowers))
     page.says("#data-note", "flowers.csv: 150 rows, 6 labelled", "3 classes")
-    page.says("#data-tables", "What to label next", "The least certain rows")
+    page.says("#data-next", "What to label next, the best first. Click a row")
+    page.says("#data-tables", "The least certain rows", "What was understood")
     page.keep("data")
     assert "species" in page.text("#target")
     page.click_point("data_cloud", 101)
     page.until(lambda: "row=" in page.browser.current_url)
     row = int(re.search(r"row=(\d+)", page.browser.current_url)[1])
-    page.says("#data-note", f"Row {row} is likeliest")
-    page.find("#mark-label").send_keys("virginica")
+    page.says("#data-selected", f"Row {row}: ", "because of row", "like a labelled row")
+    page.pick("mark-label", "virginica")
     page.press("mark")
     page.says("#data-note", "7 labelled", "1 of the labels were given on this page")
+    page.says("#data-selected", f"Row {row} has the label 'virginica'")
     page.press("download")
     written = downloads / "flowers-labelled.csv"
     page.until(written.exists)
@@ -334,13 +160,97 @@ def test_a_table_is_labelled_marked_and_downloaded(page, flowers, downloads):
     assert {"probability", "reach"} <= set(labelled)
 
 
+def test_a_row_to_label_next_is_clicked_and_gets_a_new_class(page, flowers):
+    page.open("?tab=data")
+    page.until(lambda: page.find("#upload input[type=file]")).send_keys(str(flowers))
+    page.says("#data-next", "What to label next")
+    for key in ("mouse", Keys.ENTER):
+        line = page.browser.find_elements(By.CSS_SELECTOR, "#data-next tr[data-row]")[-1]
+        row = line.get_attribute("data-row")
+        line.click() if key == "mouse" else line.send_keys(key)
+        page.says("#data-selected", f"Row {row}: ")
+        assert page.find("#row").get_attribute("value") == row
+        page.find("#mark-new").send_keys("unknown kind")
+        page.press("mark")
+        page.says("#data-selected", f"Row {row} has the label 'unknown kind'")
+        page.until(lambda: page.find("#mark-new").get_attribute("value") == "")
+    page.says("#data-note", "8 labelled", "4 classes", "2 of the labels were given")
+
+
+def test_all_that_decides_how_a_file_is_read_is_set_on_the_page(page, tmp_path):
+    """A file whose separator, decimal mark, missing texts and types are all unusual."""
+    path = tmp_path / "odd.csv"
+    rows = [f"r{i}|{i % 2 * 9 + i / 99:.3f}|{i % 2}|" for i in range(40)]
+    rows[:6] = [rows[i] + ("odd" if i % 2 else "even") for i in range(6)]
+    rows[6:] = [row + "nobody knows" for row in rows[6:]]
+    text = "name|size|zip|kind\n" + "\n".join(rows).replace(".", ",") + "\n"
+    path.write_bytes(text.encode("cp1252"))
+    page.open("?tab=data")
+    page.until(lambda: page.find("#upload input[type=file]")).send_keys(str(path))
+    page.until(lambda: page.find("#target").is_displayed())
+    page.find("#data-controls summary").click()
+    page.type("separator", "|")
+    page.until(lambda: "separator=" in page.browser.current_url)
+    page.pick("target", "kind")
+    page.says("#data-note", "3 classes")
+    page.type("missing", "nobody knows")
+    page.says("#data-note", "40 rows, 6 labelled, 3 columns, 2 classes")
+    page.type("drop", "name")
+    page.says("#data-note", "6 labelled, 2 columns")
+    page.type("types", "zip=category")
+    page.says("#data-tables", "zip category")
+    page.type("decimal", ",")
+    page.says("#data-tables", "size number")
+    page.type("types", "zip=colour")
+    page.says("#data-note", "unknown type 'colour'", "'category'")
+    link = page.browser.current_url.replace(page.address, "")
+    page.open(link.replace("colour", "number"))
+    page.says("#data-tables", "zip number")
+    page.find("#data-controls summary").click()
+    page.type("encoding", "no-such")
+    page.says("#data-note", "no-such")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (400, 800)])
+def test_the_first_screen_has_the_picture_and_the_score(page, width, height):
+    page.view(width, height)
+    page.open()
+    page.says("#play-scores", "ICSSL", "Logistic regression")
+    page.until(lambda: page.find("#play_cloud .nsewdrag"))
+    for css in ("#play-scores", "#brush", "#play_cloud"):
+        left, top, right, bottom = page.box(css)
+        assert left >= 0, css
+        assert top >= 0, css
+        assert right <= width, css
+        assert bottom <= height, css
+    page.keep(f"first-screen-{width}")
+
+
+def test_a_long_wait_is_told(page):
+    page.open()
+    page.says("#play-scores", "from 2 labels")
+    page.type("n", 3000)
+    page.says("#busy", "Working, ", " s so far")
+    page.says("#play-scores", "2,998 points")
+    page.until(lambda: page.text("#busy") == "")
+
+
+def test_no_message_of_the_page_speaks_of_options_of_the_terminal(page):
+    """On ten messy files, with everything that the page says of them."""
+    for path in sorted((Path(__file__).parent / "messy").glob("*.csv"))[:3]:
+        page.open("?tab=data")
+        page.until(lambda: page.find("#upload input[type=file]")).send_keys(str(path))
+        page.until(lambda name=path.name: name in page.text("#data-note"))
+        assert not re.search(r"--\w", page.text("#page"))
+
+
 def test_bad_files_are_explained_and_the_page_lives_on(page, tmp_path, flowers):
     page.open("?tab=data")
     upload = page.until(lambda: page.find("#upload input[type=file]"))
     bad = {
         "notes.txt": (b"hello", "drop a file that ends in .csv or .parquet"),
         "torn.parquet": (b"PAR1 and nothing", "cannot be read as .parquet"),
-        "picture.csv": (b"\x89PNG\r\n\xff\xfe", "is not text in UTF-8"),
+        "picture.csv": (b"\x89PNG\r\n\xff\xfe", "is no table in text: it looks like a PNG"),
         "large.csv": (b"x,y\n" * (3 * 2**20), "the page takes 8 MB"),
     }
     for name, (content, words) in bad.items():
@@ -379,25 +289,18 @@ def test_a_file_that_no_browser_could_send_is_explained(page, tmp_path, flowers)
 
 
 def test_a_narrow_window(page):
-    # Chromium's own windows may not be so narrow: the view is.
-    page.browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": 400, "height": 1700, "deviceScaleFactor": 1, "mobile": False},
-    )
-    try:
-        page.open()
-        page.says("#play-scores", "from 2 labels")
+    page.view(400, 1700)
+    page.open()
+    page.says("#play-scores", "from 2 labels")
+    assert page.wide() <= 0
+    page.keep("narrow-play")
+    for tab in ("inside", "why", "data"):
+        page.open(f"?tab={tab}")
+        page.until(lambda tab=tab: page.find(f"#panel-{tab}").is_displayed())
         assert page.wide() <= 0
-        page.keep("narrow-play")
-        for tab in ("inside", "why", "data"):
-            page.open(f"?tab={tab}")
-            page.until(lambda tab=tab: page.find(f"#panel-{tab}").is_displayed())
-            assert page.wide() <= 0
-        page.open("?tab=why&point=20")
-        page.says("#why-table", "probability")
-        page.keep("narrow-why")
-    finally:
-        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    page.open("?tab=why&point=20")
+    page.says("#why-table", "probability")
+    page.keep("narrow-why")
 
 
 def test_the_keyboard_is_enough(page):

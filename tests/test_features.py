@@ -122,7 +122,7 @@ def bad_files(tmp_path, arrays):
         ("no-label.csv", "has no column one of label, target, class, y: it has a, b"),
         ("empty.csv", "empty.csv is empty"),
         ("torn.parquet", "cannot be read as .parquet"),
-        ("table.txt", "must end in .csv, .parquet, .npz, .npy or be a folder"),
+        ("table.txt", "must end in .csv, .parquet, .npz, .npy, "),
         ("no-images", "has no images in folders by class"),
         ("bad-image", r"x.png cannot be read as an image"),
     ],

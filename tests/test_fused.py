@@ -42,7 +42,7 @@ MODELS = {
     "one layer": ModelConfig.preset("free", **ONE_LAYER),
     "one head": ModelConfig.preset("free", **(SMALL | {"laplacian_heads": 1})),
     "learned start": ModelConfig.preset(
-        "paper", n_points=N, learn_r_start=True, sigma=1.0, **SMALL
+        "paper_scalars", n_points=N, learn_r_start=True, sigma=1.0, **SMALL
     ),
     "attend to r": ModelConfig.preset("free", attend_to_r=True, **SMALL),
     "scaled operator": ModelConfig.preset("free", scale_operator=True, **SMALL),

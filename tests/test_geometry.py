@@ -10,11 +10,10 @@ from sklearn.datasets import load_iris
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import StandardScaler
 
-from helpers import F64_DEEP, few_labels
+from helpers import F64_DEEP, SAME, few_labels
 from icssl import ICSSLClassifier, ICSSLRegressor
 from icssl.classifier.gate import HEADS
 
-SAME = 1e-4  # what changes of signs and order may do, in float32
 SCALES = ["auto", "each", "common"]
 
 

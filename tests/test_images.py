@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from helpers import F64
+from helpers import F64, run_command
 from icssl._util.files import cache_folder
 from icssl._util.random import generator_for
 from icssl.episodes import images
@@ -262,6 +262,37 @@ def test_stable_diffusion_makes_manifolds(tiny_stable_diffusion, tmp_path):
     assert np.abs(pictures[0] - pictures[1]).max() > 0.01
     make_image_manifolds(generator, tmp_path, 1)
     assert np.load(manifold_path(tmp_path, 0)).shape == (100, 32, 32)
+
+
+@pytest.mark.filterwarnings("ignore")  # of libraries that are not ours
+def test_stable_diffusion_has_a_prompt_for_each_manifold(
+    tiny_stable_diffusion, tmp_path, monkeypatch
+):
+    prompts = ["a", "a a a"]
+    generator = StableDiffusionGenerator(tiny_stable_diffusion, steps=1, prompts=prompts)
+    asked = []
+    run = generator.pipeline
+
+    def pipeline(**options):
+        asked.append((options["prompt"], options["guidance_scale"]))
+        return run(**options)
+
+    pipeline.unet = run.unet
+    monkeypatch.setattr(generator, "pipeline", pipeline)
+    make_image_manifolds(generator, tmp_path, 2)
+    assert asked == [("a", 1.0)] * 100 + [("a a a", 1.0)] * 100
+    with pytest.raises(ValueError, match="manifold 2 has no prompt: 2 prompts"):
+        make_image_manifolds(generator, tmp_path, 3)
+    assert not manifold_path(tmp_path, 2).exists()
+
+
+def test_prompts_need_stable_diffusion(tmp_path):
+    (tmp_path / "prompts.txt").write_text("a deer\n")
+    result = run_command(
+        "images", tmp_path / "made", "--prompts", tmp_path / "prompts.txt", wide=True
+    )
+    assert result.exit_code == 2
+    assert "--prompts needs --stable-diffusion" in result.output
 
 
 def test_stable_diffusion_refuses_a_folder_without_a_pipeline(tmp_path):

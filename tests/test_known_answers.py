@@ -2,13 +2,17 @@
 
 import json
 import sys
+import warnings
 
 import numpy as np
 import pytest
+import torch
 from sklearn.neighbors import KNeighborsClassifier
+from threadpoolctl import threadpool_info
 
 import known_answers
 from known_answers import SHAPES, draw_shape
+from processes import map_in_processes
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -55,8 +59,9 @@ def test_the_quick_run_ends_in_one_json_line(monkeypatch, capsys, tmp_path):
         "argv",
         ["known_answers.py", "--quick", "--shapes", "blobs", "--output", str(path)],
     )
-    monkeypatch.setattr("torch.set_num_threads", lambda count: None)
+    filters = warnings.filters.copy()
     known_answers.main()
+    assert warnings.filters == filters
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found == json.loads(path.read_text())
     assert [line["labels"] for line in found["lines"]] == [2, 5]
@@ -65,3 +70,26 @@ def test_the_quick_run_ends_in_one_json_line(monkeypatch, capsys, tmp_path):
         best = max(peers.values())
         assert line["minus_best"] == pytest.approx(line["accuracy"]["icssl"] - best)
         assert best == 1.0
+
+
+def threads(_=None):
+    """The threads of torch, and of every BLAS and OpenMP that is loaded."""
+    return [torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())]
+
+
+def test_one_worker_uses_one_thread_and_gives_back_those_of_the_caller():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        given = threads()
+        assert max(given) == 2
+        for found in map_in_processes(threads, range(2), 1):
+            assert set(found) == {1}
+            assert threads() == given
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_every_one_of_several_workers_uses_one_thread():
+    for found in map_in_processes(threads, range(2), 2):
+        assert set(found) == {1}

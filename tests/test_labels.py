@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from icssl import ICSSLClassifier
 from icssl.app.cli import app
 from icssl.app.explore.uploads import _like
-from icssl.tables.reader import read_table
+from icssl.tables.label_table import read_table
 from icssl.tables.targets import read_targets
 
 pa = pytest.importorskip("pyarrow")

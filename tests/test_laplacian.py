@@ -215,7 +215,10 @@ def test_application_order_loops_layers_then_stage():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kernel": "cosine"}, r"unknown Laplacian kernel 'cosine'.*'linear', 'rbf'"),
+        (
+            {"kernel": "cosine"},
+            r"unknown Laplacian kernel 'cosine'.*'linear', 'linear_unbounded', 'rbf'",
+        ),
         ({"layers": 0}, r"layers must be at least 1, got 0"),
         ({"sigma": -1.0}, r"sigma must be a positive, finite number, got -1.0"),
     ],

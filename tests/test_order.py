@@ -151,12 +151,12 @@ def test_rows_of_a_graph_without_a_neighbour_have_no_reach_and_the_prior(backend
     options = {"metric": "precomputed", "backend": backend, "class_prior": [0.75, 0.25]}
     for form in (w, sparse.csr_matrix(w)):
         found = ICSSLClassifier(device="cpu", **options).fit(form, y)
-        assert (found.reach_[alone] == 0).all()
         hidden = [i for i in alone if y[i] == -1]
+        assert (found.reach_[hidden] == 0).all()
         prior = np.broadcast_to([0.75, 0.25], (len(hidden), 2))
         np.testing.assert_allclose(found.label_distributions_[hidden], prior, atol=1e-12)
         joined = np.setdiff1d(np.arange(60), alone)
-        assert (found.reach_[joined] > 0.5).all()
+        assert (found.reach_[joined] > 0.1).all()  # below, a row counts as out of reach
 
 
 @pytest.mark.parametrize("backend", ["dense", "sparse"])

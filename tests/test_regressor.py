@@ -1,6 +1,10 @@
 """``ICSSLRegressor``, and kernel ridge regression in closed form."""
 
+import json
 import pickle
+import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +33,7 @@ from icssl.classifier.ridge import (
     solve_ridge,
     weigh_kernels,
 )
+from regressor import main as run_benchmark
 
 ROWS_STAY = "a row of weight zero stays in the table, and repeated rows change the graph"
 EXPECTED_FAILURES = {
@@ -378,7 +383,8 @@ def test_score_is_r2_on_rows_with_a_target(rng):
     partly = np.where(some, position, np.nan)
     with pytest.warns(UserWarning, match="leaves out 110 of 150 rows"):
         found = regressor.score(X, partly)
-    assert found == r2_score(position[some], predicted[some])
+    # Rows are predicted by themselves, but sums over more rows are rounded otherwise.
+    assert found == pytest.approx(r2_score(position[some], predicted[some]), rel=1e-12)
     with pytest.raises(ValueError, match="none of the 150 rows has one"):
         regressor.score(X, np.full(150, np.nan))
 
@@ -404,8 +410,8 @@ def test_pickle_clone_pipeline_and_cross_validation(rng):
     [
         (["a", "b"] * 10, "got texts. For classes use ICSSLClassifier"),
         ([True, False] * 10, "got booleans"),
-        ([1.0] + [np.nan] * 19, r"y has 1 targets in n_samples = 20 rows.*at least 2"),
-        ([np.nan] * 20, "y has 0 targets"),
+        ([1.0] + [np.nan] * 19, "y has 1 known target in 20 rows, and at least 2"),
+        ([np.nan] * 20, "y has 0 known targets in 20 rows"),
         ([1.0, 2.0], "inconsistent numbers of samples"),
         ([1.0, np.inf] * 10, "infinity"),
     ],
@@ -417,13 +423,42 @@ def test_targets_that_cannot_be_used(rng, y, words):
 
 
 def test_options_that_cannot_be_used(rng):
-    X, _, y = roll(rng)
+    X, position, y = roll(rng)
     with pytest.raises(ValueError, match="'all views', 'auto', 'main views', 'one view'"):
         ICSSLRegressor(model="weights.safetensors").fit(X, y)
     with pytest.raises(ValueError, match="'columns', 'precomputed'"):
         ICSSLRegressor(metric="rbf").fit(X, y)
     with pytest.raises(ValueError, match="not negative, got -1"):
         ICSSLRegressor().fit(X, y, np.full(150, -1.0))
+    with pytest.raises(ValueError, match="zero for every row that has a target") as raised:
+        ICSSLRegressor().fit(X, y, np.zeros(150))
+    assert "class" not in str(raised.value)
+    regressor = ICSSLRegressor().fit(X, y)
+    with pytest.raises(ValueError, match="zero for every row that has a target"):
+        regressor.score(X, position, np.zeros(150))
+
+
+@pytest.mark.parametrize(
+    ("y", "warns"),
+    [
+        ([1.0, 0.0, 2.0, *[-1.0] * 17], True),
+        ([1.0, 0.0, *[-1.0] * 3, *[np.nan] * 15], True),
+        ([1.0, 0.0, *[-1.0] * 2, *[np.nan] * 16], False),  # half of them
+        ([0.5, 0.0, 2.0, *[-1.0] * 17], False),
+        ([-2.0, 0.0, 2.0, *[-1.0] * 17], False),
+    ],
+    ids=["most", "most of the given", "half", "fractions", "less"],
+)
+def test_minus_one_as_most_of_the_targets_is_warned_of(rng, y, warns):
+    X = rng.normal(size=(20, 2))
+    folds = LabelledFold(2, targets="numbers")
+    for work in (lambda: ICSSLRegressor().fit(X, y), lambda: next(folds.split(X, y))):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            work()
+        said = [str(each.message) for each in caught if "-1" in str(each.message)]
+        assert bool(said) is warns
+        assert all("by NaN or None. For classes use ICSSLClassifier" in one for one in said)
 
 
 def test_diabetes_is_not_worse_than_ridge_regression():
@@ -439,3 +474,18 @@ def test_diabetes_is_not_worse_than_ridge_regression():
         peer = Ridge().fit(X[known] / X.std(0), truth[known])
         theirs.append(np.std((peer.predict(X / X.std(0)) - truth)[~known]))
     assert np.mean(ours) < np.mean(theirs), (ours, theirs)
+
+
+def test_its_benchmark_writes_only_where_it_is_asked_to(monkeypatch, capsys, tmp_path):
+    published = Path(__file__).parents[1] / "results" / "benchmark-regressor.json"
+    before = published.read_bytes()
+    few = "regressor.py --draws 1 --targets 10 --methods ridge,k-NN --tables diabetes"
+    monkeypatch.setattr(sys, "argv", few.split())
+    run_benchmark()
+    assert published.read_bytes() == before
+    path = tmp_path / "errors.json"
+    monkeypatch.setattr(sys, "argv", [*few.split(), "--output", str(path)])
+    run_benchmark()
+    line = json.loads(path.read_text())
+    assert line == json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert list(line["error"]) == ["ridge", "k-NN"]

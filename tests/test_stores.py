@@ -19,7 +19,7 @@ from icssl._util.jsonl import append_line, read_lines
 from icssl.app.cli import app
 from icssl.bench import runner
 from icssl.bench.batches import families_of
-from icssl.bench.paper.catalogue import ARTEFACTS
+from icssl.bench.paper.catalogue import ARTEFACTS, specs_of
 from icssl.bench.pool import Pool
 from icssl.bench.runner import InProcess, run_missing
 from icssl.bench.store import (
@@ -478,11 +478,13 @@ def test_b1_two_commands_into_one_folder_with_a_torn_line(tmp_path, names):
     (tmp_path / "rows.jsonl").write_bytes(TORN)
     run_processes(_reproduce, names, tmp_path)
     wanted = {
-        spec.key for name in names for spec in ARTEFACTS[name].specs(TOY_PROFILE).values()
+        spec.key
+        for name in names
+        for spec in specs_of(ARTEFACTS[name], TOY_PROFILE).values()
     }
     assert sorted(keys_in(tmp_path / "rows.jsonl")) == sorted(wanted)
     for number, name in enumerate(names):
-        count = len({spec.key for spec in ARTEFACTS[name].specs(TOY_PROFILE).values()})
+        count = len({s.key for s in specs_of(ARTEFACTS[name], TOY_PROFILE).values()})
         said = (tmp_path / f"said-{number}").read_text()
         assert f"{count} of {count} are there." in said
         assert (tmp_path / f"{name}.md").exists()

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from icssl.tables.columns import ColumnEncoder
 from icssl.tables.targets import read_targets
 
+# Some of these columns are numbers but for a few cells, and it is said.
+pytestmark = pytest.mark.filterwarnings("ignore::icssl.tables.table_warning.TableWarning")
+
 # Derandomised: the same tables in every run, so that a failure is one of the code.
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 

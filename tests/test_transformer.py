@@ -16,7 +16,21 @@ N = 100  # the paper's presets are made for 100 points
 ORDER_FREE = ["orig_icl", "eig_icl", "free", "encoder"]
 
 
+# Presets that form R: it is attended to, changed, and all its columns are normalised.
+FORM_R = [
+    *("paper", "paper_8_32_8", "paper_24"),
+    *("paper_lap_linear", "paper_lap_pe_1layer"),
+]
+FEWER = {"paper_24": {"laplacian_layers": 2, "eigenmap_layers": 2}}  # same code, sooner
+MATRIX_FREE = [name for name in PRESETS if name not in FORM_R]
+CLOUDS_AND_BACKENDS = [
+    *((preset, "dense") for preset in PRESETS),
+    *((preset, "matrix_free") for preset in MATRIX_FREE),
+]
+
+
 def build(preset, **changes):
+    changes = {**FEWER.get(preset, {}), **changes}
     return ICSSLTransformer(ModelConfig.preset(preset, **changes)).double()
 
 
@@ -33,11 +47,19 @@ def test_every_preset_gives_logits_and_gradients(generator, preset):
         episode.x / 10, episode.y, episode.labelled, features=episode.features / N**0.5
     )
     logits = model(close)
-    assert logits.shape == (2, N, 2)
-    assert without_gradient(model, logits, generator) == []
+    assert logits.shape == (2, N, model.config.n_classes)
+    # In one step the printed MLP only ever sees f = 0, which its first weights multiply.
+    unread = ["head.mlp.0.weight"] if model.config.expectation == "mlp" else []
+    assert without_gradient(model, logits, generator) == unread
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", FORM_R)
+def test_presets_that_form_r_refuse_to_be_matrix_free(generator, preset):
+    with pytest.raises(ValueError, match="attend_to_r needs backend='dense'"):
+        build(preset)(episode_for(generator), backend="matrix_free")
+
+
+@pytest.mark.parametrize("preset", MATRIX_FREE)
 def test_backends_agree(generator, preset):
     model, episode = build(preset), episode_for(generator)
     torch.testing.assert_close(
@@ -109,10 +131,11 @@ def extremes(generator):
     }
 
 
-@pytest.mark.parametrize("backend", ["dense", "matrix_free"])
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("preset", "backend"), CLOUDS_AND_BACKENDS)
 def test_extreme_clouds_are_not_errors(generator, preset, backend):
-    fewer = {"eigenmap_layers": 1} if backend == "matrix_free" else {}  # same code, sooner
+    fewer = FEWER.get(preset, {})
+    if backend == "matrix_free":
+        fewer = {"eigenmap_layers": 1}  # same code, sooner
     model = ICSSLTransformer(ModelConfig.preset(preset, **fewer))
     y = torch.zeros(1, N, dtype=torch.long)  # labelled points of one class only
     labelled = torch.arange(N)[None] < 3
@@ -176,7 +199,7 @@ def test_full_model_is_no_larger_than_published():
 
 
 def test_trace_shows_every_layer(generator):
-    model, episode = build("paper"), episode_for(generator)
+    model, episode = build("paper_scalars"), episode_for(generator)
     trace = model.trace(episode)
     steps = {"laplacian": 2 * 2 * 2, "eigenmap": 4 * 2 * 2, "head": 1}
     shapes = {
@@ -391,7 +414,16 @@ PRESET_CHANGES = {
     },
     ("orig_icl", "eig_icl"): {"features", "gamma"},
     ("free", "encoder"): {"head"},
-    ("paper", "free"): {"n_points", "start", "embedding", "centre", "scale", "sigma"},
+    ("paper_scalars", "free"): {
+        *("n_points", "start", "embedding", "centre", "scale", "sigma"),
+    },
+    ("paper", "paper_scalars"): {
+        *("embedding_size", "expectation", "hidden"),
+        *("attend_to_r", "move_operator", "normalise"),
+    },
+    ("paper", "paper_8_32_8"): {"embedding_size", "hidden", "n_classes"},
+    ("paper", "paper_24"): {"laplacian_layers", "eigenmap_layers", "k", "project_to"},
+    ("paper_orig_icl", "paper_eig_icl"): {"features", "centre", "scale", "gamma"},
 }
 
 

@@ -228,6 +228,8 @@ def test_one_view_is_in_common_where_all_columns_share_a_unit(rng):
         ([1.0, 2.0, 4.0], "common"),
         ([1.0, 1.9, 3.0, 4.0, 1e5], "each"),  # one column has a unit of its own
         ([1.0, 1.0, 1.0], "each"),
+        # Every column shares a unit with others, but there are two units.
+        ([1.0, 1.5, 1.0, 1.5, 1000.0, 1500.0, 1000.0, 1500.0], "each"),
     ):
         encoder = ColumnEncoder().fit(with_deviations(rng, deviations))
         found = Units.of_encoder(encoder, "auto").graphs("one view")

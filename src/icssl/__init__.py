@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from icssl.model.build import load_model, save_model
     from icssl.model.model_config import ModelConfig
     from icssl.model.transformer import ICSSLTransformer
+    from icssl.tables.label_table import read_table
 
     __version__: str
 
@@ -26,6 +27,7 @@ __all__ = [
     "ModelConfig",
     "__version__",
     "load_model",
+    "read_table",
     "save_model",
 ]
 
@@ -39,6 +41,7 @@ _MODULES = {
     "LabelledFold": "icssl.classifier.labelled_fold",
     "ModelConfig": "icssl.model.model_config",
     "load_model": "icssl.model.build",
+    "read_table": "icssl.tables.label_table",
     "save_model": "icssl.model.build",
 }
 
@@ -53,7 +56,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # The names to use, and no imports of this file.
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
 def _installed_version() -> str:

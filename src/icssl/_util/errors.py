@@ -15,6 +15,9 @@ class DamagedFileError(ValueError):
     """A file is not as icssl wrote it; the message names it and says what to do."""
 
 
+EXTRA = "pip install 'icssl[{0}]'"
+"""How to install an optional extra, by its name."""
+
 _MOST_LISTED = 50  # names in one message
 _LONGEST_GUESS = 200  # characters: the time to compare two texts grows with their product
 
@@ -68,11 +71,17 @@ def did_you_mean(value: object, allowed: Sequence[str]) -> str:
     --------
     >>> did_you_mean("sphre", ["sphere", "torus"])
     " Did you mean 'sphere'?"
+    >>> did_you_mean("ID", ["id", "age"])
+    " Did you mean 'id'?"
     """
     text = str(value)
     if len(text) > _LONGEST_GUESS:
         return ""
     near = get_close_matches(text, allowed, n=1)
+    if not near:  # ID and id have no letter in common
+        by_case = {name.casefold(): name for name in allowed}
+        folded = get_close_matches(text.casefold(), list(by_case), n=1)
+        near = [by_case[name] for name in folded]
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
@@ -87,13 +96,20 @@ def check_at_least(name: str, value: float, least: float) -> None:
         raise ValueError(f"{name} must be at least {least}, got {value!r}.")
 
 
-def check_whole(name: str, value: object, least: int, most: int) -> None:
-    """Raise ``ValueError`` unless ``value`` is a whole number in these bounds."""
+def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Raise ``ValueError`` unless ``value`` is a whole number in these bounds.
+
+    Examples
+    --------
+    >>> check_whole("n_splits", 2.5, 2)
+    Traceback (most recent call last):
+    ValueError: n_splits must be a whole number of at least 2, got 2.5.
+    """
     is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if not (is_whole and least <= cast("int", value) <= most):
-        raise ValueError(
-            f"{name} must be a whole number from {least} to {most}, got {value!r}."
-        )
+    number = cast("int", value)
+    if not (is_whole and least <= number and (most is None or number <= most)):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}.")
 
 
 def check_positive(name: str, value: float) -> None:

@@ -1,169 +1,35 @@
 """Label the rows of one table with the classifier, and sum up the result."""
 
 import re
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from icssl._util.errors import printable
 from icssl._util.files import replacing, sync
-from icssl.tables.reader import LabelTable, read_table, write_table
+from icssl.app.label_options import SUGGESTIONS, LabelOptions
+from icssl.app.quality import quality_lines
+from icssl.app.tally import UNREACHED, Tally
+from icssl.tables.label_table import LabelTable, read_table
+from icssl.tables.output import write_table
 from icssl.tables.targets import read_targets
 
 if TYPE_CHECKING:
     from icssl.classifier.estimator import ICSSLClassifier
+    from icssl.classifier.explanation import Explanation
+    from icssl.classifier.label_score import LabelScore
 
-UNREACHED = 0.1
-"""Below this ``reach_``, walks of some steps hardly ever meet a labelled row."""
 
-NAME = 80
-"""Most characters of a name or a cell that are shown."""
+MOST_JUDGED = 3_000
+"""Rows up to which the accuracy is measured unless asked for: it takes ten refits."""
 
-CONTEXT_ROWS = 2_000
-"""Rows of a context for many pieces, by default. Every row of the table is compared with
-all of these, so that more of them make every row slower; this many are read in all views,
-however many columns they have."""
-
-SUGGESTIONS = 10
-"""Rows worth labelling that a report names, unless asked for."""
-
-_TOO_FEW = 20  # rows: in a shorter table, any column may differ in every row
 _DEMO_LABELS = 3  # per class
-
-
-@dataclass(frozen=True)
-class LabelOptions:
-    """Options for labelling a table at once, or in pieces on a cluster.
-
-    Parameters
-    ----------
-    data : Path, optional
-        The table; by default the demo's own.
-    target : str, optional
-        Column with labels in some rows.
-    output : Path, optional
-        Where the labelled rows go: a file, or a folder if they are labelled in pieces.
-    report : Path, optional
-        Where a page about the result goes.
-    drop : tuple of str
-        Columns that the classifier must not see.
-    separator : str
-        Character between the cells of a CSV file.
-    model, device : str
-        As for :class:`icssl.ICSSLClassifier`.
-    suggestions : int
-        Number of rows worth labelling that are named.
-    context_rows : int
-        Rows of the context for pieces: every row that has a label, and as many others as
-        make up this number.
-    seed : int
-        Seed that those others are drawn with.
-    gpus_per_task : float
-        GPUs that each worker reserves to predict a piece; with 0 it predicts on the CPU.
-    """
-
-    data: Path | None = None
-    target: str | None = None
-    output: Path | None = None
-    report: Path | None = None
-    drop: tuple[str, ...] = ()
-    separator: str = ","
-    model: str = "auto"
-    device: str = "auto"
-    suggestions: int = SUGGESTIONS
-    context_rows: int = CONTEXT_ROWS
-    seed: int = 0
-    gpus_per_task: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class Tally:
-    """A labelling in numbers, which add up over the pieces of a table.
-
-    Parameters
-    ----------
-    name : str
-        Name of the table.
-    features : int
-        Number of its columns without the target.
-    model : str
-        Name of the model.
-    classes : ndarray
-        Names of the classes.
-    labelled, rows : ndarray of int
-        Rows per class: those that came with a label, and all.
-    probability : ndarray of float
-        Sum of probabilities per class, over rows that came without a label.
-    confidence : float
-        Sum of probabilities over all rows that came without a label.
-    unreached : int
-        Number of these rows that hardly any labelled evidence reached.
-    """
-
-    name: str
-    features: int
-    model: str
-    classes: ndarray
-    labelled: Int[ndarray, " c"]
-    rows: Int[ndarray, " c"]
-    probability: Float[ndarray, " c"]
-    confidence: float
-    unreached: int
-
-    def __add__(self, other: "Tally") -> "Tally":
-        return replace(
-            self,
-            labelled=self.labelled + other.labelled,
-            rows=self.rows + other.rows,
-            probability=self.probability + other.probability,
-            confidence=self.confidence + other.confidence,
-            unreached=self.unreached + other.unreached,
-        )
-
-    @property
-    def lines(self) -> list[str]:
-        """The answers to what a person asks first, one or two sentences per line."""
-        rows, labelled = int(self.rows.sum()), int(self.labelled.sum())
-        new = rows - labelled
-        first = (
-            f"{printable(self.name)}: {rows:,} rows, {labelled:,} labelled, "
-            f"{self.features:,} columns, {len(self.classes):,} classes. Model: "
-            f"{self.model}."
-        )
-        if not new:
-            return [first, "Every row came with a label."]
-        return [
-            first,
-            f"Mean confidence {self.confidence / new:.3f} over the {new:,} rows that came "
-            f"without a label; {self.unreached:,} of them have a reach below "
-            f"{UNREACHED:g}: hardly any labelled evidence.",
-        ]
-
-    @property
-    def class_rows(self) -> tuple[tuple[str, ...], ...]:
-        """The cells of a table with one line per class, below ``CLASS_HEADER``."""
-        columns = (self.classes, self.labelled, self.rows, self.probability)
-        return tuple(
-            (
-                printable(name, NAME),
-                f"{labelled:,}",
-                f"{rows:,}",
-                _mean_text(float(total), int(rows - labelled)),
-            )
-            for name, labelled, rows, total in zip(*columns, strict=True)
-        )
-
-
-def _mean_text(total: float, count: int) -> str:
-    return f"{total / count:.3f}" if count else "-"
+_MOST_PARTS = 2**24  # numbers of an explanation that is kept beside a table
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +44,9 @@ class Labelling:
     reach: Float[ndarray, " n"]
     suggested: tuple[int, ...]
     model: str
+    why: "Explanation | None" = None  # where the table is not too large for it
+    score: "LabelScore | None" = None  # on labels that were hidden, if it was asked for
+    baseline: "LabelScore | None" = None  # of logistic regression, on the same
 
     @cached_property
     def codes(self) -> Int[ndarray, " n"]:
@@ -237,23 +106,40 @@ def label_file(
         Called with a text before every stage.
     """
     on_progress("reading ...")
-    if options.data is None or options.target is None:
+    if options.data is None:
         table = demo_table()
     else:
         table = read_table(
-            options.data, options.target, drop=options.drop, separator=options.separator
+            options.data,
+            options.target or "auto",
+            drop=options.drop,
+            separator=options.separator,
+            encoding=options.encoding,
+            decimal=options.decimal,
+            missing=options.missing,
+            types=options.types,
+            relabel=options.relabel,
         )
-    on_progress(f"labelling {len(table.target):,} rows ...")
+    judge = options.judge
+    if judge is None:  # refits of a long table take as many times as long
+        judge = len(table.target) <= MOST_JUDGED
     labelling = label_rows(
-        table, model=options.model, device=options.device, suggestions=options.suggestions
+        table,
+        model=options.model,
+        column_scale=options.column_scale,
+        device=options.device,
+        suggestions=options.suggestions,
+        judge=judge,
+        on_progress=on_progress,
     )
     on_progress("writing ...")
-    _write(labelling, options.output, options.report)
+    _write(labelling, options)
     return labelling
 
 
-def _write(labelling: Labelling, output: Path | None, report: Path | None) -> None:
-    """Write rows and report; after an error there is no new file."""
+def _write(labelling: Labelling, options: LabelOptions) -> None:
+    """Write rows, report and classifier; after an error there is no new file."""
+    output, report = options.output, options.report
     with ExitStack() as stack:
         if report is not None:
             from icssl.app.labelling_report import report_html  # and with it matplotlib
@@ -262,6 +148,10 @@ def _write(labelling: Labelling, output: Path | None, report: Path | None) -> No
             unfinished = stack.enter_context(replacing(report))
             unfinished.write_text(report_html(labelling), encoding="utf-8")
             sync(unfinished)
+        if options.save is not None:
+            from icssl.app.saved_classifier import save_classifier
+
+            save_classifier(options.save, labelling.table, options)
         if output is not None:
             write_table(labelling.table, labelling.columns, output)
 
@@ -278,52 +168,80 @@ def demo_table() -> LabelTable:
         chosen = rng.choice(np.flatnonzero(names == name), _DEMO_LABELS, replace=False)
         target[chosen] = name
     stored = {"target": target, "x": wine.data}
-    return LabelTable("Wine (demo)", wine.data, target, stored, truth=names)
+    features = _with_names(wine.data, wine.feature_names)
+    return LabelTable("Wine (demo)", features, target, stored, truth=names)
+
+
+def _with_names(values: ndarray, names: list[str]) -> Any:
+    """Return a data frame, or the values alone if pandas is not installed."""
+    try:
+        import pandas as pd
+    except ImportError:
+        return values
+    return pd.DataFrame(values, columns=names)
 
 
 def label_rows(
     table: LabelTable,
     *,
     model: str = "auto",
+    column_scale: str = "auto",
     device: str = "auto",
     suggestions: int = SUGGESTIONS,
+    judge: bool = False,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Labelling:
-    """Fit :class:`icssl.ICSSLClassifier` to a table, which trains nothing."""
-    _warn_of_row_names(table)
-    classifier = fit_classifier(table, model=model, device=device)
+    """Fit :class:`icssl.ICSSLClassifier` to a table, which trains nothing.
+
+    Parameters
+    ----------
+    table : LabelTable
+    model, column_scale, device : str
+        As for the classifier.
+    suggestions : int
+        Number of rows worth labelling that are named.
+    judge : bool
+        Whether to measure the accuracy on labels that are hidden, in up to ten refits.
+    on_progress : callable, optional
+        Called with a text before every stage.
+    """
+    on_progress(f"labelling {len(table.target):,} rows ...")
+    classifier = fit_classifier(
+        table, model=model, column_scale=column_scale, device=device
+    )
     labelling = labelling_of(table, classifier)
     count = min(suggestions, len(labelling.unlabelled_rows))
     suggested = [int(row) for row in classifier.suggest(count)] if count else []
-    return replace(labelling, suggested=tuple(suggested))
+    why = _explain(labelling, classifier)
+    labelling = replace(labelling, suggested=tuple(suggested), why=why)
+    if not judge:
+        return labelling
+    on_progress("predicting labels that are hidden, to see how good it is ...")
+    return replace(
+        labelling, score=classifier.label_score_, baseline=classifier.label_baseline_
+    )
 
 
-def _warn_of_row_names(table: LabelTable) -> None:
-    """Warn of columns that may only name the row: all their cells differ."""
-    columns = table.features.items() if hasattr(table.features, "items") else ()
-    for name, column in columns:
-        if len(column) < _TOO_FEW or column.nunique() < len(column):
-            continue
-        if column.dtype.kind in "iu":
-            names_rows = int(column.max()) - int(column.min()) + 1 == len(column)
-        else:
-            names_rows = all(isinstance(cell, str) for cell in column)
-        if names_rows:
-            warnings.warn(
-                f"column {name!r} is different in every row: --drop it if it only says "
-                "which row this is.",
-                UserWarning,
-                stacklevel=2,
-            )
+def _explain(labelling: Labelling, classifier: "ICSSLClassifier") -> "Explanation | None":
+    """Return why all rows get their classes, unless that is too much to hold."""
+    labelled = int((labelling.given_codes >= 0).sum())
+    parts = labelled * labelling.distributions.size
+    return classifier.explain() if parts <= _MOST_PARTS else None
 
 
 def fit_classifier(
-    table: LabelTable, *, model: str = "auto", device: str = "auto"
+    table: LabelTable,
+    *,
+    model: str = "auto",
+    column_scale: str = "auto",
+    device: str = "auto",
 ) -> "ICSSLClassifier":
     """Return a classifier with the table as its context; an error names the table."""
     from icssl.classifier.estimator import ICSSLClassifier
 
     try:
-        classifier = ICSSLClassifier(model, device=device)
+        scale: Any = column_scale  # any text: fit says which there are
+        classifier = ICSSLClassifier(model, column_scale=scale, device=device)
         return classifier.fit(table.features, table.target)
     except ValueError as error:
         message = re.sub(r"^y has", "its target has", str(error))
@@ -348,13 +266,12 @@ def labelling_of(table: LabelTable, classifier: "ICSSLClassifier") -> Labelling:
 def summary_lines(labelling: Labelling) -> list[str]:
     """Return what a person asks first, one or two sentences per line."""
     lines, unlabelled = labelling.tally.lines, labelling.unlabelled_rows
+    if labelling.score is not None:
+        lines += quality_lines(labelling.score, labelling.baseline)
     if labelling.table.truth is not None and len(unlabelled):
         hits = (labelling.labels == labelling.table.truth)[unlabelled]
         lines.append(f"The demo knows the truth: {hits.mean():.3f} of these are right.")
     return lines
-
-
-CLASS_HEADER = ("class", "labels given", "rows in all", "mean probability of the others")
 
 
 def class_rows(labelling: Labelling) -> tuple[tuple[str, ...], ...]:

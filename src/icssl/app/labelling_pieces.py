@@ -23,18 +23,16 @@ from numpy import ndarray
 
 from icssl._util.files import replacing_folder
 from icssl._util.ray import RETRIES
-from icssl.app.labelling import (
-    Labelling,
-    LabelOptions,
-    Tally,
-    fit_classifier,
-    labelling_of,
-)
+from icssl.app.label_options import LabelOptions
+from icssl.app.labelling import Labelling, fit_classifier, labelling_of
+from icssl.app.tally import Tally
 from icssl.classifier.estimator import ICSSLClassifier
+from icssl.tables.frame_reading import apply_readings
+from icssl.tables.label_table import LabelTable, choose_target
+from icssl.tables.output import write_table
 from icssl.tables.parquet import arrow_labels
 from icssl.tables.pieces import Piece, are_labels, pieces_of
-from icssl.tables.reader import LabelTable, choose_target, write_table
-from icssl.tables.table_file import FileTable
+from icssl.tables.table_file import FileTable, ReadOptions
 
 _AT_ONCE = 512  # rows: with more, what is between them and the context leaves the cache
 
@@ -64,7 +62,7 @@ class Context:
         frame = stored.to_pandas()
         context, in_piece = self.labelling, np.flatnonzero(self.pieces == piece.number)
         rows = self.rows[in_piece]
-        features = _as_in_context(frame, context.table.features, piece)
+        features = _as_in_context(frame, context.table, piece)
         distributions, reach = self._predict(features, piece, device)
         distributions[rows] = context.distributions[in_piece]
         reach[rows] = context.reach[in_piece]
@@ -102,25 +100,26 @@ class Context:
         return np.concatenate(probabilities), np.concatenate(reaches)
 
 
-def _as_in_context(frame: Any, context: Any, piece: Piece) -> Any:
-    """Return the columns of the context, with texts read as dates where it did so."""
-    import pandas as pd
+def _as_in_context(frame: Any, context: LabelTable, piece: Piece) -> Any:
+    """Return the columns of the context, with texts read as it read them."""
+    names = list(context.features)
+    used = frame.set_axis([str(name) for name in frame.columns], axis=1)[names]
+    # A column without values says nothing of its kind: the context does not compare it.
+    absent = [name for name in names if context.features[name].isna().all()]
+    used = used.assign(**dict.fromkeys(absent))
+    readings = {name: context.readings[name] for name in names if name in context.readings}
+    try:
+        return apply_readings(used, readings, frozenset())
+    except ValueError as error:
+        raise ValueError(
+            f"{piece.path}, rows {piece.start:,} to {piece.stop:,}: {error}"
+        ) from error
 
-    used = frame.set_axis([str(name) for name in frame.columns], axis=1)[list(context)]
-    changed: dict[str, Any] = {}
-    for name in context:
-        if context[name].isna().all():
-            changed[name] = None  # the context does not say what kind of column it is
-        elif context[name].dtype.kind == "M" and used[name].dtype.kind != "M":
-            try:
-                times = pd.to_datetime(used[name], format="ISO8601", utc=True)
-            except ValueError as error:
-                raise ValueError(
-                    f"{piece.path}: all cells of {name!r} in the context are dates, and "
-                    f"one in rows {piece.start:,} to {piece.stop:,} is no date: {error}"
-                ) from error
-            changed[name] = times.dt.tz_localize(None)
-    return used.assign(**changed)
+
+def _read_options(options: LabelOptions) -> ReadOptions:
+    return ReadOptions(
+        decimal=options.decimal, missing=options.missing, types=options.types
+    )
 
 
 def label_pieces(
@@ -204,8 +203,15 @@ def _fit_context(
     ]
     frame = pa.concat_tables(unlabelled, promote_options="permissive").to_pandas()
     file = FileTable(frame, partial(arrow_labels, tables))
-    table = choose_target(str(options.data), file, target, options.drop, store=False)
-    classifier = fit_classifier(table, model=options.model, device=options.device)
+    table = choose_target(
+        str(options.data), file, target, options.drop, _read_options(options), store=False
+    )
+    classifier = fit_classifier(
+        table,
+        model=options.model,
+        column_scale=options.column_scale,
+        device=options.device,
+    )
     saved = BytesIO()
     torch.save(classifier, saved)
     return Context(

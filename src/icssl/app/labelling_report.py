@@ -1,157 +1,295 @@
 """A page about a labelled table that needs no other file."""
 
-import base64
 import html
-import warnings
-from collections.abc import Iterable
-from io import BytesIO
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from icssl._util.errors import printable
-from icssl.app.labelling import (
-    CLASS_HEADER,
-    NAME,
-    UNREACHED,
-    Labelling,
-    class_rows,
-    summary_lines,
+from icssl.app.labelling import Labelling, class_rows
+from icssl.app.quality import quality_lines
+from icssl.app.report_pictures import (
+    MOST_POINTS,
+    colour_of,
+    confidence_svg,
+    embedding_svg,
+    key_of,
 )
-from icssl.bench.plots import COLOURS, add_legend, principal_coordinates, scatter_points
-from icssl.bench.render import Table
+from icssl.app.row_notes import (
+    RowNote,
+    cell_names,
+    least_certain,
+    reach_in_words,
+    row_notes,
+)
+from icssl.app.tally import CLASS_HEADER, NAME, UNREACHED
+from icssl.tables.column_table import COLUMN_HEADER
+from icssl.tables.table_warning import text_of
 
-_LEAST_CERTAIN = 10  # rows shown
-MOST_POINTS = 20_000  # drawn: more only hide each other
-_PREVIEW = 6  # columns of the table that are shown beside a row
-
-_STYLE = """
-body { font-family: sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; font-size: 0.85rem; margin: 1rem 0; }
-th, td { border: 1px solid #ccc; padding: 0.2rem 0.5rem; text-align: left; }
-th { background: #f3f3f3; } img { max-width: 100%; }
-"""
+_DOUBTFUL = 0.6  # a probability below which a row is worth a look
+_TWO_CLASSES_DOUBTFUL = 0.75
+_MOST_CLASSES = 40  # in the table
+_MOST_COLUMNS = 200
+_FEW_LABELS = 5  # per class; with fewer, the probabilities are rough
 
 
 def report_html(labelling: Labelling) -> str:
-    """Return the page: counts, embedding, confidence, doubtful rows, what to label."""
+    """Return the page: a summary first, then pictures, doubtful rows, and why."""
     title = html.escape(printable(labelling.table.name))
-    parts = [
-        "<!doctype html><html lang='en'><meta charset='utf-8'>"
-        f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>",
-        *(f"<p>{html.escape(line)}</p>" for line in summary_lines(labelling)),
-        Table("Classes", CLASS_HEADER, class_rows(labelling)).html(),
-        "<h3>Embedding</h3><p>Every point is a row, in two principal coordinates of the "
-        "features that the model computed; stars had a label. Rows of a colour in two "
-        "places, or two colours in one place, are worth a look.</p>",
-        _picture(_draw_embedding(labelling), "embedding coloured by class"),
-    ]
-    if len(labelling.unlabelled_rows):
-        parts += [
-            "<h3>Confidence</h3><p>Probability of the label, over rows that came without "
-            "one.</p>",
-            _picture(_draw_confidence(labelling), "histogram of confidence"),
-            _row_table("The least certain rows", labelling, least_certain(labelling)),
-            _row_table("The rows worth labelling", labelling, labelling.suggested),
-        ]
-    return "\n".join([*parts, "</html>"])
-
-
-def least_certain(labelling: Labelling) -> list[int]:
-    """Return the rows without a label whose likeliest class is least likely, in order."""
-    rows = labelling.unlabelled_rows
-    order = np.argsort(labelling.probability[rows], kind="stable")[:_LEAST_CERTAIN]
-    return [int(row) for row in rows[order]]
-
-
-def row_table(
-    labelling: Labelling, rows: Iterable[int]
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Return header and lines: rows, their two likeliest classes, and their first cells."""
-    header = ("row", "label", "probability", "runner-up", "its probability", "reach")
-    lines = [(*_verdict(labelling, row), *_preview(labelling, row)) for row in rows]
-    return (*header, *_preview_names(labelling)), tuple(lines)
-
-
-def _row_table(title: str, labelling: Labelling, rows: Iterable[int]) -> str:
-    note = (
-        "Rows are counted from 0. With a reach below "
-        f"{UNREACHED:g}, labelled rows say hardly anything about a row; with more, a "
-        "probability near that of the runner-up means that labelled rows disagree."
-    )
-    return Table(title, *row_table(labelling, rows), (note,)).html()
-
-
-def _verdict(labelling: Labelling, row: int) -> tuple[str, ...]:
-    distribution = labelling.distributions[row]
-    second = int(np.argsort(-distribution, kind="stable")[1])
-    return (
-        f"{row}",
-        printable(labelling.labels[row], NAME),
-        f"{labelling.probability[row]:.3f}",
-        printable(labelling.classes[second], NAME),
-        f"{distribution[second]:.3f}",
-        f"{labelling.reach[row]:.3g}",
-    )
-
-
-def _preview_names(labelling: Labelling) -> tuple[str, ...]:
-    features = labelling.table.features
-    names = getattr(features, "columns", range(features.shape[1]))
-    return tuple(printable(name, NAME) for name in names[:_PREVIEW])
-
-
-def _preview(labelling: Labelling, row: int) -> tuple[str, ...]:
-    table = labelling.table
-    columns = range(min(_PREVIEW, table.features.shape[1]))
-    return tuple(printable(table.shown_cell(row, column), NAME) for column in columns)
-
-
-def _draw_embedding(labelling: Labelling) -> Figure:
-    points = np.asarray(labelling.embedding, dtype=np.float64)
-    if points.shape[1] < 2:
-        points = np.column_stack([points, np.zeros(len(points))])
-    rows = _rows_to_draw(labelling)
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    axes = figure.add_subplot()
-    is_labelled = labelling.given_codes[rows] >= 0
-    places = principal_coordinates(points)[rows]
-    scatter_points(axes, places, labelling.codes[rows], is_labelled)
-    legend = {
-        name: axes.scatter([], [], c=colour, s=14)
-        for name, colour in zip(labelling.classes.tolist(), COLOURS, strict=False)
+    sections = {
+        "How good is it here?": _quality(labelling),
+        "Rows": _embedding(labelling),
+        "Classes": _classes(labelling),
     }
-    more = len(labelling.classes) - len(legend)
-    title = f"colours repeat: {more} classes more" if more else None
-    add_legend(figure, legend, loc="outside right upper", title=title)
-    return figure
+    if len(labelling.unlabelled_rows):
+        checked = row_notes(labelling, least_certain(labelling))
+        sections |= {
+            "Rows to check first": _rows_to_check(labelling, checked),
+            "Rows to label next": _rows_to_label(labelling),
+            "Why": _why(labelling, checked),
+            "Confidence": _confidence(labelling),
+        }
+    sections |= {"Columns": _columns(labelling), "How this was made": _how(labelling)}
+    named = {name: text for name, text in sections.items() if text}
+    links = "".join(f"<a href='#{_anchor(name)}'>{name}</a>" for name in named)
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>{title}: labels</title><style>{_style()}</style></head><body>"
+        f"<header><h1>{title}</h1>{_summary(labelling)}</header>",
+        _warnings(labelling),
+        f"<nav aria-label='Sections'>{links}</nav><main>",
+        *(
+            f"<section><h2 id='{_anchor(name)}'>{name}</h2>{text}</section>"
+            for name, text in named.items()
+        ),
+    ]
+    return "\n".join([*parts, "</main></body></html>"])
 
 
-def _rows_to_draw(labelling: Labelling) -> np.ndarray:
-    """Return all rows, or labelled rows and others evenly spread over a long table."""
-    rows = np.arange(len(labelling.given_codes))
-    spread = rows[:: max(1, -(-len(rows) // MOST_POINTS))]
-    return np.union1d(spread, rows[labelling.given_codes >= 0][:MOST_POINTS])
+def _style() -> str:
+    return (files("icssl.app") / "report_style.css").read_text(encoding="utf-8")
 
 
-def _draw_confidence(labelling: Labelling) -> Figure:
-    figure = Figure(figsize=(7, 3), layout="constrained")
-    axes = figure.add_subplot()
-    confidence = labelling.probability[labelling.unlabelled_rows]
-    axes.hist(confidence, bins=20, range=(0, 1), color=COLOURS[0], edgecolor="white")
-    axes.axvline(1 / len(labelling.classes), color="grey", linestyle=":", label="chance")
-    axes.set_xlabel("probability of the label")
-    axes.set_ylabel("rows")
-    axes.legend(fontsize=8)
-    return figure
+def _anchor(name: str) -> str:
+    return name.lower().replace(" ", "-").rstrip("?")
 
 
-def _picture(figure: Figure, name: str) -> str:
-    """Return the figure as text, so that the page needs no other file."""
-    buffer = BytesIO()
-    with warnings.catch_warnings():
-        # A name in letters that the font lacks is drawn as boxes; tables have it whole.
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        figure.savefig(buffer, dpi=110, format="png")
-    data = base64.b64encode(buffer.getvalue()).decode()
-    return f'<figure><img alt="{name}" src="data:image/png;base64,{data}"></figure>'
+def _summary(labelling: Labelling) -> str:
+    """Return the sentence that a person reads first, and the numbers beside it."""
+    rows, new = len(labelling.codes), len(labelling.unlabelled_rows)
+    labels, classes = rows - new, len(labelling.classes)
+    tiles = [(f"{rows:,}", "rows"), (f"{labels:,}", "came with a label")]
+    if not new:
+        said = "Every row came with a label."
+        return f"<p>{said}</p>{_tiles([*tiles, (f'{classes:,}', 'classes')])}"
+    probability = labelling.probability[labelling.unlabelled_rows]
+    least = _TWO_CLASSES_DOUBTFUL if classes == 2 else _DOUBTFUL
+    doubtful = int((probability < least).sum())
+    tiles += [
+        (f"{new:,}", "got a label here"),
+        *_score_tiles(labelling),
+        (f"{probability.mean():.0%}", "mean probability of these labels"),
+        (f"{doubtful:,}", f"of them below {least:.0%}: worth a look"),
+    ]
+    said = (
+        f"{new:,} of {rows:,} rows got one of {classes:,} classes, from {labels:,} rows "
+        f"that have a label. {_about_reach(labelling)}"
+    )
+    if labelling.table.truth is not None:
+        hits = (labelling.labels == labelling.table.truth)[labelling.unlabelled_rows]
+        said += f" The demo knows the truth: {hits.mean():.3f} of these are right."
+    if labels < _FEW_LABELS * classes:
+        said += (
+            " With so few labels the probabilities are rough: look at the rows below "
+            "before you rely on them."
+        )
+    return f"<p>{said}</p>{_tiles(tiles)}"
+
+
+def _score_tiles(labelling: Labelling) -> list[tuple[str, str]]:
+    score = labelling.score
+    if score is None or not score.rows:
+        return []
+    return [(f"{score.accuracy:.0%}", f"of {score.rows:,} labels predicted when hidden")]
+
+
+def _about_reach(labelling: Labelling) -> str:
+    far = int((labelling.reach[labelling.unlabelled_rows] < UNREACHED).sum())
+    if not far:
+        return "All rows are like some labelled row."
+    verb = "row is" if far == 1 else "rows are"
+    return f"{far:,} {verb} hardly like any labelled row (reach below {UNREACHED:g})."
+
+
+def _tiles(tiles: Iterable[tuple[str, str]]) -> str:
+    boxes = (f"<div class='tile'><b>{n}</b><span>{what}</span></div>" for n, what in tiles)
+    return f"<div class='tiles'>{''.join(boxes)}</div>"
+
+
+def _warnings(labelling: Labelling) -> str:
+    """Return what was doubtful when the table was read."""
+    warnings = labelling.table.warnings
+    if not warnings:
+        return ""
+    texts = (text_of(warning, "page") for warning in warnings)
+    items = "".join(f"<li>{html.escape(printable(text))}</li>" for text in texts)
+    return f"<aside class='warnings'><b>Before you rely on this</b><ul>{items}</ul></aside>"
+
+
+def _embedding(labelling: Labelling) -> str:
+    more = len(labelling.codes) > MOST_POINTS
+    drawn = f" About {MOST_POINTS:,} of the rows are drawn." if more else ""
+    keys = "".join(
+        f"<li>{key_of(code)}{html.escape(printable(name, NAME))}</li>"
+        for code, name in enumerate(labelling.classes[:_MOST_CLASSES])
+    )
+    return (
+        "<p>Every point is a row; rows that belong together are near each other. Large "
+        "points with an outline came with a label. Rows of one colour in two places, or of "
+        "two colours in one place, are worth a look.</p>"
+        f"<figure>{embedding_svg(labelling)}<figcaption>Two principal coordinates of the "
+        "features that the model computed. Rows far from all others are drawn nearer, so "
+        f"that the others fill the picture.{drawn} Point at a row for its number."
+        f"</figcaption></figure><ul class='legend'>{keys}</ul>"
+    )
+
+
+def _classes(labelling: Labelling) -> str:
+    rows = []
+    total = len(labelling.codes)
+    counts = np.bincount(labelling.codes, minlength=len(labelling.classes))
+    for code, cells in enumerate(class_rows(labelling)[:_MOST_CLASSES]):
+        name, given, in_all, mean = cells
+        share = _bar(counts[code] / total, colour_of(code))
+        rows.append([key_of(code) + html.escape(name), given, f"{share}{in_all}", mean])
+    table = _table(CLASS_HEADER, rows)
+    more = len(labelling.classes) - _MOST_CLASSES
+    return table + (f"<p class='soft'>and {more:,} classes more</p>" if more > 0 else "")
+
+
+def _rows_to_check(labelling: Labelling, notes: Sequence[RowNote]) -> str:
+    return (
+        "<p>The rows whose label is least certain. Rows are counted from 0.</p>"
+        + _note_table(labelling, notes)
+    )
+
+
+def _rows_to_label(labelling: Labelling) -> str:
+    if not labelling.suggested:
+        return ""
+    return (
+        "<p>If you can look up more labels, these rows are worth the most, the first most "
+        "of all: they are undecided or unlike labelled rows, and far from each other.</p>"
+        + _note_table(labelling, row_notes(labelling, labelling.suggested))
+    )
+
+
+def _note_table(labelling: Labelling, notes: Sequence[RowNote]) -> str:
+    header = ("row", "label", "probability", "or else", "like a labelled row")
+    rows = [
+        [
+            f"{note.row}",
+            html.escape(note.label),
+            f"{_bar(note.probability)}{note.probability:.0%}",
+            f"{html.escape(note.runner_up)} {note.runner_up_probability:.0%}",
+            f"{reach_in_words(note.reach)} ({note.reach:.2f})",
+            *map(html.escape, note.cells),
+        ]
+        for note in notes
+    ]
+    return _table((*header, *cell_names(labelling)), rows)
+
+
+def _why(labelling: Labelling, notes: Sequence[RowNote]) -> str:
+    """Return for each row to check the labelled rows of most weight, in words and bars."""
+    if labelling.why is None:
+        return ""
+    code_of = {printable(name, NAME): code for code, name in enumerate(labelling.classes)}
+    parts = [
+        "<p>A label is decided by a sum over the labelled rows, so what each of them adds "
+        "is exact. To the right, a labelled row speaks for the label; to the left, against "
+        "it.</p>"
+    ]
+    for number, note in enumerate(notes):
+        largest = max((abs(value) for *_, value in note.evidence), default=0.0) or 1.0
+        bars = "".join(
+            f"<span>row {row}: {html.escape(label)}</span>"
+            f"<div>{_signed_bar(value / largest, colour_of(code_of.get(label, 0)))}</div>"
+            for row, label, value in note.evidence
+        )
+        parts.append(
+            f"<details{' open' * (number < 3)}><summary>Row {note.row}: "
+            f"{note.probability:.0%} {html.escape(note.label)}, {html.escape(note.why)}"
+            f"</summary><div class='why'>{bars}</div></details>"
+        )
+    return "".join(parts)
+
+
+def _signed_bar(share: float, colour: str) -> str:
+    left, width = (50, 50 * share) if share > 0 else (50 + 50 * share, -50 * share)
+    style = f"left:{left:.1f}%;width:{width:.1f}%;background:{colour}"
+    return f"<i style='{style}'></i>"
+
+
+def _confidence(labelling: Labelling) -> str:
+    return (
+        "<p>How many rows got their label with which probability. Rows on the left are "
+        "hardly decided.</p>"
+        f"<figure>{confidence_svg(labelling)}</figure>"
+    )
+
+
+def _quality(labelling: Labelling) -> str:
+    """Return how good the labels are here, as far as labels that were hidden tell."""
+    if labelling.score is None:
+        return ""
+    lines = quality_lines(labelling.score, labelling.baseline)
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+
+
+def _columns(labelling: Labelling) -> str:
+    """Return what was understood of every column."""
+    table = labelling.table
+    if not len(table.columns):
+        return ""
+    notes = "".join(f"<p>Read as {html.escape(printable(n))}.</p>" for n in table.notes)
+    rows = [list(map(html.escape, row)) for row in table.columns.rows[:_MOST_COLUMNS]]
+    more = len(table.columns) - _MOST_COLUMNS
+    last = f"<p class='soft'>and {more:,} columns more</p>" if more > 0 else ""
+    return notes + _table(COLUMN_HEADER, rows) + last
+
+
+def _how(labelling: Labelling) -> str:
+    try:
+        number = version("icssl")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        number = "from a source tree"
+    return (
+        f"<p>icssl {number}, model: {html.escape(printable(labelling.model))}. The model "
+        "was trained on synthetic tables only. It read this table, all rows at once, and "
+        "trained nothing; the same table gives the same labels. <i>Probability</i> is that "
+        "of the label among the classes that have a label. <i>Like a labelled row</i> (the "
+        "column <code>reach</code>) is from 0 to 1: how alike the row is to the labelled "
+        "row that is most like it; near 0 the label is hardly more than a guess. A class "
+        "without any label can never be predicted.</p>"
+    )
+
+
+def _bar(share: float, colour: str = "var(--accent)") -> str:
+    width = f"width:{100 * min(max(share, 0.0), 1.0):.0f}%;background:{colour}"
+    return f"<span class='bar' aria-hidden='true'><i style='{width}'></i></span>"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; cells are HTML, and the header is text."""
+    head = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in header)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return (
+        f"<div class='scroll'><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+    )

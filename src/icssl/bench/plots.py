@@ -8,22 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy import ndarray
 
+from icssl._util.colours import COLOURS, principal_coordinates
 from icssl._util.errors import printable
 from icssl._util.files import replacing
 from icssl.episodes.episode import Episode
 from icssl.episodes.images import SIDE
-
-# The colours of Okabe and Ito, which colour-blind people can tell apart.
-COLOURS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#f0e442",
-    "#000000",
-)
 
 LEGEND_NAME = 30  # characters of a name in a legend; more would leave no room to draw
 PICTURES = (".png", ".svg", ".pdf", ".jpg")
@@ -87,12 +76,6 @@ def draw_episode(episode: Episode, title: str, path: Path) -> None:
     _show_literally(figure.suptitle("", fontsize=11), title)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=110)
-
-
-def principal_coordinates(x: ndarray) -> ndarray:
-    """Return the coordinates along the two directions of most variance."""
-    centred = x - x.mean(axis=0)
-    return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
 
 
 def image_grid(x: ndarray, y: ndarray, labelled: ndarray) -> Figure:

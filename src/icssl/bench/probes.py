@@ -1,7 +1,7 @@
 """Specs that look into models: how alike representations are, and what stages compute."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -70,7 +70,7 @@ class Alignment:
             for side in (self.first, self.second)
         ]
         about = {"labels": self.labels, "episodes": self.episodes, "seed": self.seed}
-        return {"kind": "alignment", "sides": sides, "data": asdict(self.data), **about}
+        return {"kind": "alignment", "sides": sides, "data": self.data.to_dict(), **about}
 
     @torch.no_grad()
     def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Mechanism:
         return {
             "kind": "mechanism",
             "trainings": trainings_values(self.trainings),
-            "data": asdict(self.data),
+            "data": self.data.to_dict(),
             "labels": self.labels,
             "episodes": self.episodes,
             "seed": self.seed,

@@ -1,7 +1,7 @@
 """``Scores``: a method on test episodes at one label budget, and the key of its row."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +20,10 @@ from icssl.model.build import AnyModel
 from icssl.training.config import TrainConfig
 
 TEST_SEED = 7
+
+# Rows were stored before this method was renamed. Their keys hold its old name; the model
+# itself is in the trainings, field by field, so that no other row can have them.
+_STORED_NAMES = {"paper_scalars": "paper"}
 
 
 @runtime_checkable
@@ -101,8 +105,8 @@ class Scores:
         """Return the spec as plain values; a classical method with how it is tuned."""
         values = {
             "kind": "scores",
-            "method": self.method,
-            "data": asdict(self.data),
+            "method": _STORED_NAMES.get(self.method, self.method),
+            "data": self.data.to_dict(),
             "labels": self.labels,
             "trainings": trainings_values(self.trainings),
             "episodes": self.episodes,

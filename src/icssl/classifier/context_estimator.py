@@ -28,6 +28,7 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from icssl._util.errors import check_choice
+from icssl._util.progress import bar_on_standard_error
 from icssl._util.threads import one_thread
 from icssl.classifier.context_features import (
     ContextFeatures,
@@ -52,6 +53,7 @@ from icssl.classifier.plan import (
     views_for,
 )
 from icssl.tables.cells import plain_table
+from icssl.tables.column_table import ColumnTable, describe_encoded
 from icssl.tables.columns import ColumnEncoder, row_chunks
 from icssl.tables.order import Order
 
@@ -68,7 +70,9 @@ def limit_threads_if_small(fit: _Fit) -> _Fit:
     def on_one_thread(self: Any, X: Any, *args: Any, **options: Any) -> Any:
         shape = getattr(X, "shape", None)
         n = shape[0] if shape else len(X) if hasattr(X, "__len__") else 0
-        with one_thread(when=n <= ONE_THREAD_ROWS):
+        # A test of scikit-learn gives estimators without their parameters.
+        verbose = bool(getattr(self, "verbose", False))
+        with one_thread(when=n <= ONE_THREAD_ROWS), bar_on_standard_error(verbose):
             return fit(self, X, *args, **options)
 
     return on_one_thread  # type: ignore[return-value]
@@ -121,7 +125,7 @@ class ContextEstimator(
         return tags
 
     def predict_reach(self, X: Any) -> Float[ndarray, " rows"]:
-        """Return how much labelled evidence reaches new rows, as in ``reach_``."""
+        """Return how alike new rows are to a labelled row, as in ``reach_``."""
         return np.concatenate([reach_of(piece) for piece in self._predict(X)])
 
     def transform(self, X: Any) -> Float[ndarray, "rows components"]:
@@ -136,6 +140,14 @@ class ContextEstimator(
             ]
         return np.concatenate(pieces)
 
+    @property
+    def columns_(self) -> ColumnTable:
+        """What was understood of every column: its ``to_frame()`` is a data frame."""
+        check_is_fitted(self)
+        if self.metric == "precomputed":
+            return ColumnTable()
+        return describe_encoded(self._table, self._encoder.readings_)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")
 
@@ -148,6 +160,7 @@ class ContextEstimator(
         check_choice("column_scale", self.column_scale, COLUMN_SCALES)
         self._refuse_what_cannot_fit(X)
         rows = self._read_rows(X, reset=True)
+        self._table = plain_table(X)  # to describe, and for refits with hidden labels
         if hasattr(y, "__len__") and getattr(y, "shape", True):
             check_consistent_length(rows, y)  # before its values, which may be cut off
         return rows
@@ -208,7 +221,9 @@ class ContextEstimator(
 
     def _describe_context(self, prediction: Prediction) -> None:
         """Set the attributes that say where the rows of ``fit`` lie."""
+        self._walk_reach = prediction.reach[0].double().cpu().numpy()
         self.reach_ = reach_of(prediction)
+        self.reach_[self._labelled_rows] = 1.0
         functions = self._fitted.kernels.context_rows()[0].functions
         self.embedding_ = self._embed(functions[:, self._order.back])
         self._n_features_out = self.embedding_.shape[1]
@@ -219,7 +234,7 @@ class ContextEstimator(
         if self.metric == "precomputed":
             return self._read_weights(plain_table(X), reset)
         if not reset:
-            return self._encoder.transform(X)
+            return self._encode(X)
         self._encoder: ColumnEncoder = ColumnEncoder().fit(X)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self._encoder, name):
@@ -227,6 +242,14 @@ class ContextEstimator(
             elif hasattr(self, name):
                 delattr(self, name)  # of an earlier fit
         return self._encoder.transform(X)
+
+    def _encode(self, X: Any) -> Float[ndarray, "rows columns"]:
+        """Return new rows as numbers; errors name this estimator and not its encoder."""
+        try:
+            return self._encoder.transform(X)
+        except ValueError as error:
+            said = str(error).replace("ColumnEncoder", type(self).__name__)
+            raise ValueError(said) from error
 
     def _read_weights(self, X: Any, reset: bool) -> Any:
         """Return weights as an array, or as a sparse matrix where the backend is sparse."""
@@ -302,5 +325,5 @@ class ContextEstimator(
 
 
 def reach_of(prediction: Prediction) -> Float[ndarray, " rows"]:
-    """Return how much labelled evidence reached each row of a prediction."""
-    return prediction.reach[0].double().cpu().numpy()
+    """Return how alike each row is to the labelled row that is most like it."""
+    return prediction.likeness[0].double().cpu().numpy()

@@ -20,6 +20,7 @@ from icssl.classifier.gate import (
     kernel_features,
 )
 from icssl.classifier.geometry import Units
+from icssl.classifier.graph_parts import clarity_of_parts
 from icssl.classifier.graphs import DENSE, Backend, GraphSpec, WeightedGraph
 from icssl.classifier.kernels import GRAPHS, ContextKernels, LabelKernels
 
@@ -72,12 +73,15 @@ class LabelGram:
     whole : Tensor of shape (b, e, m, m), optional
         All of them, where they fit the memory at once.
     sample : Tensor of shape (b, e, s, s)
-        Those of every so many labelled rows, which is what the gate reads.
+        Those of some labelled rows, which is what the gate reads.
+    stride : int
+        Every so many labelled rows, one is in the sample.
     """
 
     kernels: CentredKernels
     whole: Tensor | None
     sample: Tensor
+    stride: int
 
     def mix(self, mixture: Float[Tensor, "b h e"]) -> Float[Tensor, "b h m m"]:
         """Return mixtures of the kernels among labelled rows."""
@@ -118,10 +122,8 @@ def _centre_kernels(
         whole = piece if piece.shape[2] == valid.shape[1] else None
     trace = (diagonal / valid.sum(1)[:, None]).clamp(min=_TINY)[..., None, None]
     centred = CentredKernels(kernels, context, centre, trace)
-    gram = LabelGram(
-        centred, None if whole is None else whole / trace, torch.cat(sample, dim=2) / trace
-    )
-    return centred, gram
+    whole = None if whole is None else whole / trace
+    return centred, LabelGram(centred, whole, torch.cat(sample, dim=2) / trace, stride)
 
 
 def _gram_pieces(
@@ -227,7 +229,9 @@ def _features(
     has_kernels = head_members(kernels.kernels).any(dim=-1).to(about_context.device)
     always = torch.ones_like(units.offered[:, :1])
     offered = torch.cat([units.offered, always], dim=-1) & has_kernels
-    inputs = GateInputs(about_kernels, about_graphs, about_context, offered)
+    # Of the kernels as they are: a factor of their own would blur what is nearly one.
+    clear = clarity_of_parts(kernels, gram.sample * centred.trace, labels, valid)
+    inputs = GateInputs(about_kernels, about_graphs, about_context, offered, clear)
     unlabelled = (~labelled.gather(1, rows_read)).to(about_context)
     return ContextFeatures(centred, gram, sample, unlabelled, target, inputs)
 

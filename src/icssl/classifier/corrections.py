@@ -2,9 +2,10 @@
 
 Synthetic tables teach the gate a lot, but they are not real ones. Some things differ. In
 tables of noisy measurements nothing is gained beyond a line, and what tells them is that
-kernels disagree. Clusters that are far apart are easier than any that were trained on. Few
-labels tell more on real tables than on synthetic ones, so that the gate is too cautious.
-And real classes that overlap make estimated shares run away. The numbers here are few, and
+kernels disagree. Shapes that lie apart, however long and thin, are easier than any that
+were trained on. Few labels tell more on real tables than on synthetic ones, so that the
+gate is too cautious. Counts of a few labels drawn at random are mostly noise. And real
+classes that overlap make estimated shares run away. The numbers here are few, and
 docs/LOG.md says how they were chosen. They are not used while weights are trained.
 """
 
@@ -14,30 +15,30 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icssl.classifier.border import Border
 from icssl.classifier.gate import FEATURES, HEADS, UNEVENNESS, GateInputs, GateOutput
 from icssl.classifier.kernels import Kernel
 
 _AGREEMENT, _HITS = FEATURES.index("agreement"), FEATURES.index("hits")
 _MOST_LINEAR = 0.9  # weight of the linear head where nothing speaks against it
 # Where kernels agree less than this, a table is noisy; unless diffusion agrees with the
-# others by so much more than lines do, or is right by so much more on labels left out. The
-# second numbers say over which width one turns into the other.
-_NOISY = (0.22, 0.03)
-_SHAPED = (0.03, 0.01)
-_BETTER = (0.15, 0.03)
-# A graph whose first eigenvalues, one per class, are all above the first number, and whose
-# later ones are below the second, has as many parts as there are classes. Its relaxed
-# kernels know these parts, and weigh so many times as much.
-_PARTS = (0.999, 0.0002)
-_NO_MORE_PARTS = (0.90, 0.01)
-_CLEAR = 20.0
+# others by so much more than lines do, or is right by so much more on labels left out.
+_NOISY = Border(0.22, width=0.03)
+_SHAPED = Border(0.03, width=0.01)
+_BETTER = Border(0.15, width=0.03)
+# Where a graph clearly falls apart into the classes, its kernel that knows these parts
+# weighs more, and heads weigh by what they have of such kernels.
+_CLEAR = (
+    100.0  # what is added to the weight of a kernel that knows clear parts, as a factor
+)
+_LEFT = 1e-3  # what heads without such kernels keep of their weight
 # Logarithm of the factor of the logits: a constant, by the logarithm of labels per class,
 # and by how far agreement is above its usual value.
 _SHARPEN = (0.7, -0.4, 1.0)
 _USUAL_AGREEMENT = 0.25
 # Counts of labels are trusted where they differ by more than chance makes them: by their
 # chi-squared per degree of freedom.
-_CHANCE = (4.0, 1.0)
+_CHANCE = Border(4.0, width=1.0)
 # Shares move only as far as they differ by more than this from the first guess: a constant,
 # and one for predictions that are not sure, which falls with the root of labels per class.
 _LEVEL, _UNSURE = 0.1, 4.0
@@ -50,7 +51,9 @@ def correct_gate(
     kernels: Sequence[Kernel],
     labels_per_class: Float[Tensor, "b 1"],
 ) -> GateOutput:
-    """Trust lines where kernels disagree, and be surer of few labels.
+    """Return what the gate says, corrected: lines, clear parts, sharpness, and the prior.
+
+    The prior is that of the shares of classes.
 
     Parameters
     ----------
@@ -67,9 +70,11 @@ def correct_gate(
     constant, by_labels, by_agreement = _SHARPEN
     sharpness = gate.sharpness + constant + by_labels * labels_per_class.log()
     sharpness = sharpness + by_agreement * (agreement - _USUAL_AGREEMENT)
+    weights = _trust_lines(gate.weights, inputs, kernels, agreement)
+    mixture, weights = _trust_clear_parts(gate.mixture, weights, inputs.clear)
     return gate._replace(
-        mixture=_trust_clear_parts(gate.mixture, inputs.graphs, kernels),
-        weights=_trust_lines(gate.weights, inputs, kernels, agreement),
+        mixture=mixture,
+        weights=weights,
         sharpness=sharpness,
         strength=gate.strength / labels_per_class,
         trust=gate.trust * _uneven_beyond_chance(inputs.context),
@@ -78,24 +83,29 @@ def correct_gate(
 
 def _uneven_beyond_chance(context: Float[Tensor, "b s"]) -> Float[Tensor, "b 1"]:
     """Return one where the counts of labels differ more than drawing them explains."""
-    border, width = _CHANCE
-    return ((context[:, UNEVENNESS, None].expm1() - border) / width).sigmoid()
+    return _CHANCE.above(context[:, UNEVENNESS, None].expm1())
 
 
 def _trust_clear_parts(
     mixture: Float[Tensor, "b h e"],
-    graphs: Float[Tensor, "b e 3"],
-    kernels: Sequence[Kernel],
-) -> Float[Tensor, "b h e"]:
-    """Return weights of kernels, more for those of graphs that fall apart into classes."""
-    _, inside, beyond = graphs.unbind(-1)
-    (parts, parts_width), (more, more_width) = _PARTS, _NO_MORE_PARTS
-    clear = ((inside - parts) / parts_width).sigmoid()
-    clear = clear * ((more - beyond) / more_width).sigmoid()
-    relaxed = [kernel.form.startswith("relaxed") for kernel in kernels]
-    factor = 1 + _CLEAR * clear * torch.tensor(relaxed, device=clear.device)
-    raised = mixture * factor[:, None]
-    return raised / raised.sum(-1, keepdim=True)
+    weights: Float[Tensor, "b h"],
+    clear: Float[Tensor, "b e"],
+) -> tuple[Float[Tensor, "b h e"], Float[Tensor, "b h"]]:
+    """Return weights of kernels and of heads, more for graphs that fall apart into classes.
+
+    Parameters
+    ----------
+    mixture, weights : Tensor
+        Weights of kernels in every head, and of heads.
+    clear : Tensor
+        How clearly the graph of each kernel falls apart, zero for kernels that know more.
+    """
+    raised = mixture * (1 + _CLEAR * clear)[:, None]
+    mixture = raised / raised.sum(-1, keepdim=True)
+    by_parts = weights * (_LEFT + (mixture * clear[:, None]).sum(-1))
+    by_parts = by_parts / by_parts.sum(-1, keepdim=True)
+    clearest = clear.amax(-1, keepdim=True)
+    return mixture, weights + clearest * (by_parts - weights)
 
 
 def _trust_lines(
@@ -113,12 +123,12 @@ def _trust_lines(
     agrees_more = (of_diffused.mean(1) - of_lines.mean(1))[:, _AGREEMENT, None]
     hits_more = (of_diffused.amax(1) - of_lines.amax(1))[:, _HITS, None]
     noisy = torch.ones_like(agreement)
-    for value, (border, width) in (
+    for value, border in (
         (agreement, _NOISY),
         (agrees_more, _SHAPED),
         (hits_more, _BETTER),
     ):
-        noisy = noisy * ((border - value) / width).sigmoid()
+        noisy = noisy * border.below(value)
     linear = HEADS.index("linear")
     is_linear = torch.zeros_like(weights)
     is_linear[:, linear] = 1.0

@@ -70,8 +70,8 @@ def descend_in_heads(
     target, valid = (part.repeat_interleave(heads, dim=0) for part in (target, valid))
     if row_weight is not None:
         row_weight = row_weight.repeat_interleave(heads, dim=0)
-    found = descend(kernels.flatten(0, 1), target, valid, steps, row_weight)
-    return found.unflatten(0, (-1, heads))
+    coefficients = descend(kernels.flatten(0, 1), target, valid, steps, row_weight)
+    return coefficients.unflatten(0, (-1, heads))
 
 
 def guess_shares(

@@ -1,5 +1,6 @@
 """``ICSSLClassifier``: few labels and a table in, classes and probabilities out."""
 
+import warnings
 from copy import deepcopy
 from operator import index
 from pathlib import Path
@@ -13,6 +14,7 @@ from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from icssl._util.progress import bar_on_standard_error
 from icssl.classifier.class_shares import prior_for
 from icssl.classifier.context_estimator import (
     ContextEstimator,
@@ -27,12 +29,22 @@ from icssl.classifier.fitted import (
 )
 from icssl.classifier.gate import HEADS
 from icssl.classifier.graphs import SPARSE_NEIGHBOURS
-from icssl.classifier.label_score import LabelScore, judge_labels
+from icssl.classifier.label_score import LabelScore, judge_labels, judge_logistic
 from icssl.classifier.label_weights import check_every_class_counts, read_label_weights
 from icssl.classifier.labelled_rows import labelled_part
+from icssl.classifier.parameter_types import (
+    BackendName,
+    ClassPrior,
+    ColumnScale,
+    DeviceName,
+    Metric,
+    ModelOrFile,
+    Neighbours,
+    Verbose,
+)
 from icssl.classifier.plan import check_explanation, is_file
 from icssl.classifier.weights import load_context_model, released_model
-from icssl.tables.cells import plain_table
+from icssl.tables.target_doubts import doubts_about_labels
 from icssl.tables.targets import read_targets, warn_of_conflicts
 
 
@@ -62,7 +74,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         How columns of numbers are made comparable: each divided by its own deviation; or
         those of one unit by a common number, so that their spreads stay as they are, which
         suits pixels, coordinates, embeddings, spectra and counts. By default both are read,
-        and the model weighs them.
+        and the model weighs them. Not used with ``metric="precomputed"``.
     metric : {"columns", "precomputed"}
         Whether ``X`` is a table, or an affinity or neighbour graph: weights between rows,
         dense or sparse, and for ``predict`` those of new rows to the rows of ``fit``.
@@ -75,7 +87,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
     device : str, default "auto"
         "cpu" or "cuda"; "auto" is a GPU, where there is one and the table is not small.
     verbose : bool, default False
-        Whether to show a progress bar while predicting many rows.
+        Whether to show a progress bar while fitting, and while predicting many rows.
 
     Attributes
     ----------
@@ -89,15 +101,17 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         Eigenmap of the graph of the first view, or of the graph that was given: rows near
         each other belong together.
     reach_ : ndarray of shape (n_rows,)
-        From 0 to 1: how likely a random walk of 16 steps, on the same graph, leads from a
-        row to the likeliest labelled row; 1 means at least as likely as from an average
-        row. A row far from all others has reach 0 and the class prior. A row at the far end
-        of a long cluster can have a low reach, and its cluster still tells its class. A row
-        between two classes has a high reach.
+        From 0 to 1: how alike a row is to the labelled row that is most like it, in the
+        kernels that predict it. A labelled row has 1. Where it is little, the prediction
+        rests on hardly any label: a row far from all others has 0 and the class prior. A
+        row between two classes has a high reach and an undecided probability.
     label_score_ : LabelScore
         The accuracy on labelled rows, each predicted with its label hidden, with a 95%
         interval. It is computed when it is first asked for, by up to ten refits of the
         table that ``fit`` was given.
+    label_baseline_ : LabelScore
+        The accuracy of logistic regression, without rows that have no label, on the same
+        hidden labels: what a simple method would have given.
     class_prior_ : ndarray of shape (n_classes,)
         The shares of the classes that predictions assume.
     geometry_ : dict of str to float
@@ -105,6 +119,9 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         columns of one unit in a "common" one, and a "linear" reading of either.
     model_name_, backend_ : str
         The views and the backend that were used.
+    columns_ : ColumnTable
+        What was understood of every column: how it was read, its distinct and missing
+        cells, and an example. ``columns_.to_frame()`` is a data frame.
     n_features_in_, feature_names_in_
         Number and names of the columns, as everywhere in scikit-learn.
 
@@ -121,15 +138,15 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: Any = "auto",
+        model: ModelOrFile = "auto",
         *,
-        class_prior: Any = "estimate",
-        column_scale: Any = "auto",
-        metric: Any = "columns",
-        backend: Any = "auto",
-        n_neighbors: Any = SPARSE_NEIGHBOURS,
-        device: Any = "auto",
-        verbose: Any = False,
+        class_prior: ClassPrior = "estimate",
+        column_scale: ColumnScale = "auto",
+        metric: Metric = "columns",
+        backend: BackendName = "auto",
+        n_neighbors: Neighbours = SPARSE_NEIGHBOURS,
+        device: DeviceName = "auto",
+        verbose: Verbose = False,
     ) -> None:
         self.model = model
         self.class_prior = class_prior
@@ -168,7 +185,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
             self.class_prior_ = shares[self._order.back_classes]
         head_weights = self._fitted.weights[0].double().cpu().tolist()
         self.geometry_ = dict(zip(HEADS, head_weights, strict=True))
-        self._given = (plain_table(X), codes, weights)  # for refits with hidden labels
+        self._given = (self._table, codes, weights)
         self._label_score: LabelScore | None = None
         is_labelled = codes >= 0
         self._labelled_rows = np.flatnonzero(is_labelled)
@@ -186,11 +203,22 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self._label_score is None:
             table, codes, weights = self._given
-            refit = clone(self)
+            refit = clone(self).set_params(verbose=False)
             if not (self.class_prior is None or isinstance(self.class_prior, str)):
                 refit.set_params(class_prior=self.class_prior_)  # its names are codes now
-            self._label_score = judge_labels(refit, table, codes, weights, self._order)
+            with bar_on_standard_error(bool(self.verbose)):
+                self._label_score = judge_labels(refit, table, codes, weights, self._order)
         return self._label_score
+
+    @property
+    def label_baseline_(self) -> LabelScore:
+        """The accuracy of logistic regression on the hidden labels of ``label_score_``."""
+        check_is_fitted(self)
+        if self.metric == "precomputed":
+            return LabelScore.of_hits(0, 0)  # it needs columns
+        table, codes, weights = self._given
+        rows = self._encoder.transform(table)
+        return judge_logistic(rows, codes, weights, self._order)
 
     def __dir__(self) -> list[str]:
         # Tools that list attributes also read them, as scikit-learn does for notebooks.
@@ -198,7 +226,9 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         names = set(object.__dir__(self))
         if getattr(self, "_label_score", None) is None:
             names.discard("label_score_")
-        return sorted(name for name in names if hasattr(self, name))
+        # These take a moment, and are always there.
+        slow = {"columns_", "label_baseline_"}
+        return sorted(name for name in names if name in slow or hasattr(self, name))
 
     def fit_predict(self, X: Any, y: Any, sample_weight: Any = None) -> ndarray:
         """Fit a table, and return the label of every row: ``transduction_``."""
@@ -249,6 +279,9 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
     def explain(self, X: Any = None) -> Explanation:
         """Return what each labelled row contributes to the logits of rows, exactly.
 
+        The result has a sentence per row (print it), ``to_frame``, ``plot`` and the arrays
+        ``parts`` and ``base``.
+
         Parameters
         ----------
         X : table, optional
@@ -257,8 +290,8 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows = self.reach_ if X is None else X
         count = rows.shape[0] if hasattr(rows, "shape") else len(rows)
-        labelled, device = len(self._labelled_rows), self._fitted.coefficients.device
-        check_explanation(count, labelled, len(self.classes_), str(device))
+        m, device = len(self._labelled_rows), self._fitted.coefficients.device
+        check_explanation(count, m, len(self.classes_), str(device))
         if X is None:
             prediction = self._predict_context(parts=True)
         else:
@@ -266,21 +299,56 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         assert prediction.parts is not None
         parts = prediction.parts[0].double().cpu().numpy()
         base = np.broadcast_to(np.log(self.class_prior_), (count, len(self.classes_)))
-        return Explanation(parts, base)
+        classes = self.label_distributions_[self._labelled_rows].argmax(axis=1)
+        labelled = self._labelled_rows
+        return Explanation(parts, base, self.classes_, labelled, classes, X is not None)
+
+    def plot_embedding(self, ax: Any = None) -> Any:
+        """Draw the rows of ``fit`` in the embedding, coloured by class; stars have a label.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; by default in a new figure.
+        """
+        check_is_fitted(self)
+        from icssl.classifier.pictures import draw_embedding
+
+        codes = self.label_distributions_.argmax(axis=1)
+        shown = self.embedding_, codes, self._is_labelled(), self.classes_
+        return draw_embedding(*shown, ax)
+
+    def plot_reach(self, ax: Any = None) -> Any:
+        """Draw the rows of ``fit`` in the embedding, coloured by ``reach_``.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; by default in a new figure.
+        """
+        check_is_fitted(self)
+        from icssl.classifier.pictures import draw_reach
+
+        return draw_reach(self.embedding_, self.reach_, self._is_labelled(), ax)
+
+    def _is_labelled(self) -> ndarray:
+        return np.isin(np.arange(len(self.reach_)), self._labelled_rows)
 
     def suggest(self, k: int = 10) -> ndarray:
         """Return rows without a label that are worth labelling next, the best first.
 
-        They are uncertain, or little evidence reaches them, and they are far from each
-        other in the embedding.
+        They are uncertain, or random walks from them hardly meet a labelled row, and they
+        are far from each other in the embedding. If fewer rows than ``k`` have no label,
+        these are all.
         """
         check_is_fitted(self)
         unlabelled = np.setdiff1d(np.arange(len(self.reach_)), self._labelled_rows)
-        if not 1 <= index(k) <= len(unlabelled):
-            raise ValueError(
-                f"k must be from 1 to {len(unlabelled)}, the rows without a label, got {k}."
-            )
-        p, reach = self.label_distributions_[unlabelled], self.reach_[unlabelled]
+        if index(k) < 1:
+            raise ValueError(f"k must be at least 1, got {k}.")
+        if not len(unlabelled):
+            return unlabelled
+        k = min(k, len(unlabelled))
+        p, reach = self.label_distributions_[unlabelled], self._walk_reach[unlabelled]
         return unlabelled[rows_worth_labelling(p, reach, self.embedding_[unlabelled], k)]
 
     def _read_labels(
@@ -288,6 +356,8 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
     ) -> tuple[ndarray, ndarray | None]:
         """Set classes and prior; return codes of rows, -1 for none, and their weights."""
         self.classes_, codes = read_targets(y)
+        for doubt in doubts_about_labels(y, self.classes_, codes):
+            warnings.warn(doubt, stacklevel=4)
         self._check_rows(rows, codes)
         weights = read_label_weights(sample_weight, codes >= 0)
         if weights is None:

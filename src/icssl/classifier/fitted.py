@@ -26,13 +26,17 @@ class Prediction(NamedTuple):
     logits : Tensor of shape (b, r, c)
         Logits of every class, without any prior.
     reach : Tensor of shape (b, r)
-        How much labelled evidence reached each row.
+        How likely a walk of some steps leads from each row to a labelled one.
+    likeness : Tensor of shape (b, r)
+        How alike each row is to the labelled row that is most like it, in the kernels that
+        predict it. Estimators have it as ``reach_``.
     parts : Tensor of shape (b, r, m, c), optional
         What every labelled row contributes; their sum is the logits.
     """
 
     logits: Float[Tensor, "b r c"]
     reach: Float[Tensor, "b r"]
+    likeness: Float[Tensor, "b r"]
     parts: Float[Tensor, "b r m c"] | None = None
 
     def reorder(
@@ -45,11 +49,11 @@ class Prediction(NamedTuple):
         parts = self.parts
         if parts is not None:
             parts = parts[:, :, labelled][..., classes]
-        logits, reach = self.logits[..., classes], self.reach
+        logits, reach, likeness = self.logits[..., classes], self.reach, self.likeness
         if rows is not None:
-            logits, reach = logits[:, rows], reach[:, rows]
+            logits, reach, likeness = logits[:, rows], reach[:, rows], likeness[:, rows]
             parts = None if parts is None else parts[:, rows]
-        return Prediction(logits, reach, parts)
+        return Prediction(logits, reach, likeness, parts)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,9 @@ class FittedContext:
         contributions = None
         if parts:
             contributions = torch.einsum("bhrm,bhmc->brmc", mixed, self.coefficients)
-        return Prediction(logits, values.reach, contributions)
+        weights = torch.einsum("bh,bhe->be", self.weights, self.mixture)
+        likeness = values.likeness(weights, self.kernels.valid)
+        return Prediction(logits, values.reach, likeness, contributions)
 
     def log_probabilities(self, prediction: Prediction) -> Float[Tensor, "b r c"]:
         """Return the logarithms of probabilities with the estimated shares of classes."""
@@ -128,5 +134,6 @@ def concatenate_predictions(pieces: Sequence[Prediction]) -> Prediction:
     return Prediction(
         torch.cat([piece.logits for piece in pieces], dim=1),
         torch.cat([piece.reach for piece in pieces], dim=1),
+        torch.cat([piece.likeness for piece in pieces], dim=1),
         torch.cat(parts, dim=1) if parts else None,
     )

@@ -61,12 +61,16 @@ class GateInputs(NamedTuple):
         Numbers about the context, and about the units of its columns.
     offered : Tensor of shape (b, h)
         Which heads the gate may use.
+    clear : Tensor of shape (b, e)
+        How clearly the graph of each kernel falls apart into the classes. The gate was not
+        trained with it; only the corrections read it.
     """
 
     evidence: Tensor
     graphs: Tensor
     context: Tensor
     offered: Tensor
+    clear: Tensor
 
 
 class GateOutput(NamedTuple):
@@ -178,8 +182,8 @@ def average_gates(
     members: Bool[Tensor, "h e"],
 ) -> GateOutput:
     """Return what several gates say in the mean: weights, and logarithms of the others."""
-    said = zip(*(gate(inputs, places, members) for gate in gates), strict=True)
-    mixture, weights, amplitude, rest = (torch.stack(part).mean(dim=0) for part in said)
+    outputs = zip(*(gate(inputs, places, members) for gate in gates), strict=True)
+    mixture, weights, amplitude, rest = (torch.stack(part).mean(dim=0) for part in outputs)
     sharpness, slope, strength, trust = rest.split(1, dim=-1)
     return GateOutput(
         mixture, weights, amplitude.exp(), sharpness, slope, strength.exp(), trust.sigmoid()

@@ -15,7 +15,7 @@ from icssl.classifier.kernels import (
     graphs_of_geometry,
 )
 from icssl.tables.columns import ColumnEncoder
-from icssl.tables.units import UNIT_NUMBERS, differs
+from icssl.tables.units import UNIT_NUMBERS, differs, is_one_group
 
 COLUMN_SCALES = ("auto", *GEOMETRIES)
 """Values of the parameter ``column_scale``."""
@@ -94,7 +94,9 @@ class Units:
     def is_one_unit(self) -> bool:
         """Whether all columns of a table are taken to share a unit."""
         each_offered, common_offered = self.offered[0].tolist()
-        return common_offered and (not each_offered or bool(self.numbers[0, 2] == 1))
+        if not (each_offered and common_offered):
+            return bool(common_offered)
+        return is_one_group(self.numbers[0].cpu().numpy())
 
     def graphs(self, views: str) -> tuple[GraphSpec, ...]:
         """Return the graphs in which a table is read: none of a geometry that is not used.

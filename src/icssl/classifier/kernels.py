@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from icssl._util.progress import begin_steps
 from icssl.classifier.graphs import (
     BANDWIDTH_NEIGHBOURS,
     DENSE,
@@ -119,6 +120,25 @@ class LabelKernels(NamedTuple):
     kernels: Tensor
     contact: Tensor
     reach: Tensor
+
+    @torch.no_grad()
+    def likeness(
+        self, weights: Float[Tensor, "b e"], valid: Bool[Tensor, "b m"]
+    ) -> Float[Tensor, "b r"]:
+        """Return how alike each row is to the labelled row that is most like it.
+
+        It is from 0 to 1: the weighted mean of the kernels, times contact.
+
+        Parameters
+        ----------
+        weights : Tensor
+            How much every kernel counts; their sum is one.
+        valid : Tensor
+            Which labelled rows exist.
+        """
+        mixed = torch.einsum("be,berm->brm", weights, self.kernels)
+        mixed = mixed.masked_fill(~valid[:, None], 0.0)
+        return self.contact * mixed.amax(dim=-1).clamp(0, 1)
 
 
 @dataclass(frozen=True)
@@ -235,6 +255,7 @@ class ContextKernels:
             How often every table comes, one after the other, with other labels.
         """
         factors = None if factors is None else factors[:, None]
+        begin_steps(len(graphs), "graphs of the rows")
         views, parts = {}, []
         valid, n_classes = target.sum(-1) > 0, target.shape[-1]
         for geometry in dict.fromkeys(graph.geometry for graph in graphs):

@@ -10,7 +10,9 @@ from jaxtyping import Int
 from numpy import ndarray
 from sklearn.base import clone
 
+from icssl._util.progress import begin_steps, showing, stepper
 from icssl.tables.order import Order
+from icssl.tables.table_warning import TableWarning
 
 _MOST_FOLDS = 10  # refits
 _NORMAL_QUANTILE = 1.959963984540054  # of which 95% of a normal distribution is within
@@ -96,14 +98,52 @@ def judge_labels(
         The order of the rows and classes, which decides what is hidden together.
     """
     folds, hits = hidden_labels(codes, order), 0
+    begin_steps(len(folds), "predictions of hidden labels")
+    step = stepper()
     for hidden in folds:
         shown = codes.copy()
         shown[hidden] = -1
-        with warnings.catch_warnings():
-            # The first fit has said which rows are equal.
+        with warnings.catch_warnings(), showing(None):
+            # The first fit has said which rows are equal, and what is doubtful of columns.
             warnings.filterwarnings("ignore", ".*labelled rows that are equal")
+            warnings.simplefilter("ignore", TableWarning)
             predicted = clone(classifier).fit_predict(table, shown, weights)
         hits += int((predicted[hidden] == codes[hidden]).sum())
+        step()
+    judged = sum(map(len, folds))
+    return LabelScore.of_hits(hits, judged, int((codes >= 0).sum()) - judged)
+
+
+def judge_logistic(
+    rows: Any,
+    codes: Int[ndarray, " n"],
+    weights: ndarray | None,
+    order: Order,
+) -> LabelScore:
+    """Return how often logistic regression predicts the same hidden labels.
+
+    It sees the columns as the classifier encodes them, and the labels that are not hidden;
+    it does not use rows without a label.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+        The encoded rows.
+    codes, weights, order
+        As for :func:`judge_labels`.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    folds, hits = hidden_labels(codes, order), 0
+    for hidden in folds:
+        shown = np.setdiff1d(np.flatnonzero(codes >= 0), hidden)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = LogisticRegression(max_iter=1000).fit(
+                rows[shown], codes[shown], None if weights is None else weights[shown]
+            )
+        hits += int((model.predict(rows[hidden]) == codes[hidden]).sum())
     judged = sum(map(len, folds))
     return LabelScore.of_hits(hits, judged, int((codes >= 0).sum()) - judged)
 

@@ -1,5 +1,6 @@
 """``sample_weight``: how much the label of each row counts."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ _LEAST_WEIGHT = 1e-12  # where the mean is one: smaller ones could become zero i
 
 
 def read_label_weights(
-    asked: Any, labelled: Bool[ndarray, " n"]
+    sample_weight: Any, labelled: Bool[ndarray, " n"]
 ) -> Float[ndarray, " n"] | None:
     """Return a weight for each row, or None where all labels count the same.
 
@@ -21,7 +22,7 @@ def read_label_weights(
 
     Parameters
     ----------
-    asked : array of shape (n,) or None
+    sample_weight : array of shape (n,) or None
         The weights that a user gave.
     labelled : ndarray
         Which rows have a label.
@@ -32,9 +33,9 @@ def read_label_weights(
     >>> read_label_weights([3.0, 7.0, 1.0], labelled)
     array([1.5, 0. , 0.5])
     """
-    if asked is None:
+    if sample_weight is None:
         return None
-    numbers = _as_numbers(asked)
+    numbers = _as_numbers(sample_weight)
     if numbers.shape != labelled.shape:
         raise ValueError(
             f"sample_weight must have one number for each of the {len(labelled)} rows, got "
@@ -50,13 +51,19 @@ def read_label_weights(
     return np.where(weights > 0, np.maximum(weights, _LEAST_WEIGHT), 0.0)
 
 
-def _as_numbers(asked: Any) -> ndarray:
+def _as_numbers(sample_weight: Any) -> ndarray:
+    if isinstance(sample_weight, (str, Mapping)):
+        raise ValueError(
+            "sample_weight must have one number for each row, got "
+            f"{type(sample_weight).__name__}: give an array with one number per row, for "
+            "example [weight[label] for label in y]."
+        )
     try:
-        return np.asarray(asked, dtype=float)
+        return np.asarray(sample_weight, dtype=float)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"sample_weight must have one number for each row, got {type(asked).__name__}: "
-            f"{error}."
+            "sample_weight must have one number for each row, got "
+            f"{type(sample_weight).__name__}: {error}."
         ) from error
 
 
@@ -66,12 +73,12 @@ def _check_values(numbers: Float[ndarray, " n"], labelled: Bool[ndarray, " n"]) 
         row = int(wrong[0])
         raise ValueError(
             f"sample_weight must be finite and not negative, got {numbers[row]} for row "
-            f"{row}, which has a label."
+            f"{row}, which has a target; zero leaves a label out."
         )
     if not (numbers[labelled] > 0).any():
         raise ValueError(
-            "sample_weight is zero for every row that has a label: at least one row of "
-            "each class needs a positive weight."
+            "sample_weight is zero for every row that has a target: give some of them a "
+            "positive weight."
         )
 
 

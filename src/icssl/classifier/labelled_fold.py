@@ -1,7 +1,6 @@
 """``LabelledFold``: cross-validation of tables in which most rows have no target."""
 
 from collections.abc import Iterator
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy import ndarray
 from sklearn.model_selection import BaseCrossValidator, KFold, StratifiedKFold
 from sklearn.utils.validation import check_consistent_length
 
-from icssl._util.errors import check_at_least, check_choice
+from icssl._util.errors import check_choice, check_whole
 from icssl.tables.numeric_targets import read_numbers
 from icssl.tables.targets import read_targets
 
@@ -30,7 +29,7 @@ class LabelledFold(BaseCrossValidator):  # type: ignore[misc]
     ----------
     n_splits : int, default 5
         Number of folds; at least 2.
-    targets : {"classes", "numbers"}
+    targets : {"classes", "numbers"}, default "classes"
         What ``y`` is. Of classes, every fold has about the same share; -1, None and NaN
         mark rows without one. Numbers are for ``ICSSLRegressor``, and -1 is one of them.
     shuffle : bool, default False
@@ -59,13 +58,15 @@ class LabelledFold(BaseCrossValidator):  # type: ignore[misc]
 
     def __init__(
         self,
-        n_splits: int = 5,
+        n_splits: Any = 5,
         *,
         targets: str = "classes",
         shuffle: bool = False,
         random_state: Any = None,
     ) -> None:
-        check_at_least("n_splits", index(n_splits), 2)
+        if isinstance(n_splits, np.integer):
+            n_splits = int(n_splits)
+        check_whole("n_splits", n_splits, 2)
         check_choice("targets", targets, TARGETS)
         self.n_splits = n_splits
         self.targets = targets
@@ -109,13 +110,15 @@ class LabelledFold(BaseCrossValidator):  # type: ignore[misc]
             numbers = read_numbers(y)
             count = int(np.isfinite(numbers).sum())
             if count < self.n_splits:
+                advice = "give more targets"
+                if count > 1:
+                    advice = f"choose n_splits from 2 to {count}, or {advice}"
                 raise ValueError(
                     f"n_splits={self.n_splits} needs at least as many rows with a target, "
-                    f"and there are {count}: choose n_splits from 2 to {count}, or give "
-                    "more targets."
+                    f"and there are {count}: {advice}."
                 )
             return numbers, np.isfinite(numbers)
-        classes, codes = read_targets(y)
+        classes, codes = _read_classes(y)
         counts = np.bincount(codes[codes >= 0])
         if counts.min() < self.n_splits:
             least = int(counts.min())
@@ -126,3 +129,16 @@ class LabelledFold(BaseCrossValidator):  # type: ignore[misc]
                 f"and {rarest!r} has {least}: {advice}."
             )
         return codes, codes >= 0
+
+
+def _read_classes(y: Any) -> tuple[ndarray, ndarray]:
+    """Return classes and codes; an error over numbers names the option that reads them."""
+    try:
+        return read_targets(y)
+    except ValueError as error:
+        if "continuous" not in str(error):
+            raise
+        raise ValueError(
+            f"{error} In LabelledFold: if y holds numbers to predict, set "
+            "targets='numbers'."
+        ) from error

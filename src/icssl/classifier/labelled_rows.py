@@ -10,6 +10,7 @@ from numpy import ndarray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length
 
+from icssl.classifier.label_weights import read_label_weights
 from icssl.tables.cells import plain_table
 from icssl.tables.targets import find_labels
 
@@ -22,6 +23,7 @@ def labelled_part(
 ) -> tuple[ndarray, Any, Float[ndarray, " m"] | None]:
     """Return the targets of rows that have one, these rows, and their weights.
 
+    There are no weights where all that count are equal, since only ratios matter.
     Warn of rows that are left out, and raise ``ValueError`` where none has a target.
 
     Parameters
@@ -31,7 +33,8 @@ def labelled_part(
     y : array of shape (n_rows,)
         Targets, some of which may be missing.
     sample_weight : array of shape (n_rows,), optional
-        Weights of the rows.
+        Weights of the rows, checked as ``fit`` does; those of rows without a target are
+        not used.
     find : function
         What reads the targets, and says which are there.
 
@@ -44,16 +47,14 @@ def labelled_part(
     cells, is_labelled = find(y)
     rows = plain_table(X)
     check_consistent_length(rows, cells)
-    weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    if weights is not None:
-        check_consistent_length(rows, weights)
-    if is_labelled.all():
-        return cells, rows, weights
     count, missing = len(cells), int((~is_labelled).sum())
     if missing == count:
         raise ValueError(
             f"score needs rows with a known target, and none of the {count} rows has one."
         )
+    weights = read_label_weights(sample_weight, is_labelled)
+    if not missing:
+        return cells, rows, weights
     warnings.warn(
         f"score leaves out {missing} of {count} rows, whose target is not known; "
         "LabelledFold makes test folds without such rows.",

@@ -20,6 +20,15 @@ from icssl.classifier.graphs import SPARSE_NEIGHBOURS
 from icssl.classifier.kernels import GRAPHS
 from icssl.classifier.label_weights import read_label_weights
 from icssl.classifier.labelled_rows import labelled_part
+from icssl.classifier.parameter_types import (
+    BackendName,
+    ColumnScale,
+    DeviceName,
+    Metric,
+    ModelName,
+    Neighbours,
+    Verbose,
+)
 from icssl.classifier.plan import MODELS
 from icssl.classifier.ridge import FittedRidge, fit_ridge
 from icssl.tables.numeric_targets import read_numbers
@@ -41,7 +50,8 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
     model : {"auto", "all views", "main views", "one view"}
         As for the classifier.
     column_scale : {"auto", "each", "common"}
-        How columns of numbers are made comparable, as for the classifier.
+        How columns of numbers are made comparable, as for the classifier. Not used with
+        ``metric="precomputed"``.
     metric : {"columns", "precomputed"}
         Whether ``X`` is a table, or weights between rows.
     backend : {"auto", "dense", "exact", "sparse"}
@@ -51,7 +61,7 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
     device : str, default "auto"
         "cpu" or "cuda"; "auto" is a GPU, where there is one and the table is not small.
     verbose : bool, default False
-        Whether to show a progress bar while predicting many rows.
+        Whether to show a progress bar while fitting, and while predicting many rows.
 
     Attributes
     ----------
@@ -60,8 +70,8 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
     embedding_ : ndarray of shape (n_rows, n_components)
         Eigenmap of the graph of the first view, or of the graph that was given.
     reach_ : ndarray of shape (n_rows,)
-        From 0 to 1: how much known targets reach a row, as for the classifier. A row far
-        from all others has reach 0 and the mean target.
+        From 0 to 1: how alike a row is to the row with a target that is most like it, as
+        for the classifier. A row far from all others has reach 0 and the mean target.
     kernel_weights_ : dict of str to float
         Weight of every kernel, by name.
     penalty_ : float
@@ -85,14 +95,14 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: Any = "auto",
+        model: ModelName = "auto",
         *,
-        column_scale: Any = "auto",
-        metric: Any = "columns",
-        backend: Any = "auto",
-        n_neighbors: Any = SPARSE_NEIGHBOURS,
-        device: Any = "auto",
-        verbose: Any = False,
+        column_scale: ColumnScale = "auto",
+        metric: Metric = "columns",
+        backend: BackendName = "auto",
+        n_neighbors: Neighbours = SPARSE_NEIGHBOURS,
+        device: DeviceName = "auto",
+        verbose: Verbose = False,
     ) -> None:
         self.model = model
         self.column_scale = column_scale
@@ -127,8 +137,8 @@ class ICSSLRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
         count = int(has_target.sum())
         if count < 2:
             raise ValueError(
-                f"y has {count} targets in n_samples = {len(target)} rows, and at least 2 "
-                "are needed; NaN or None marks a row without one."
+                f"y has {count} known target{'s' * (count != 1)} in {len(target)} rows, "
+                "and at least 2 are needed; NaN or None marks a row without one."
             )
         self._fitted = self._fit_context(rows, target, has_target, weights)
         self._labelled_rows = np.flatnonzero(has_target)

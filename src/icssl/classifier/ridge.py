@@ -195,7 +195,9 @@ class FittedRidge:
         mixed = self.centred.mix(everywhere, self.mixture[:, None])[:, 0]
         contact = (values.contact / _ENOUGH_CONTACT).clamp(max=1)[..., None]
         base = (1 - contact) * self.mean + contact * self.constant
-        return Prediction(contact * (mixed @ self.coefficients) + base, values.reach)
+        likeness = values.likeness(self.mixture, self.kernels.valid)
+        logits = contact * (mixed @ self.coefficients) + base
+        return Prediction(logits, values.reach, likeness)
 
 
 @torch.no_grad()
@@ -215,7 +217,7 @@ def fit_ridge(
     target, weight : Tensor
         Targets of the labelled rows and their weights, of mean one.
     """
-    stride = -(-len(target) // features.gram.sample.shape[-1])
+    stride = features.gram.stride
     sample, penalties = features.gram.sample[0].to(target), torch.tensor(PENALTIES)
     some = (target[::stride], penalties.to(target))
     system = RidgeSystem.of_kernels(sample, weight[::stride])

@@ -11,9 +11,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from icssl._util.progress import stepper
 from icssl._util.threads import map_in_threads
 from icssl.classifier.eigenmap import Eigenmap, waves
 from icssl.classifier.graph_exact import exact_distances, exact_graph
+from icssl.classifier.graph_memory import digest, is_remembering, recalling
 from icssl.classifier.graph_sparse import NodeIndex, Nodes, SparseGraph, node_distances
 from icssl.classifier.graphs import (
     MOST_WEIGHTS,
@@ -317,7 +319,9 @@ def view_graphs(
             g: ViewGraph.of_nodes(g, rows, nodes, search, nearest, k, count) for g in own
         }
 
-    return _map_views(make, graphs, views_at_once(len(x[0]), "sparse"))
+    of_rows = digest(x) if is_remembering() else None
+    recall = recalling(make, points, tuple(graphs), k, backend, of_rows)
+    return _map_views(recall, graphs, views_at_once(len(x[0]), "sparse"))
 
 
 def _map_views(
@@ -327,8 +331,14 @@ def _map_views(
 ) -> list[ViewGraph]:
     """Make graphs view by view, some views at the same time, and return them in order."""
     made: dict[GraphSpec, ViewGraph] = {}
-    views = list(dict.fromkeys(graph.view for graph in graphs))
-    for of_view in map_in_threads(make, views, most=at_once):
+    views, step = list(dict.fromkeys(graph.view for graph in graphs)), stepper()
+
+    def make_and_tell(view: str) -> dict[GraphSpec, ViewGraph]:
+        of_view = make(view)
+        step(len(of_view))
+        return of_view
+
+    for of_view in map_in_threads(make_and_tell, views, most=at_once):
         made |= of_view
     return [made[graph] for graph in graphs]
 
@@ -358,7 +368,8 @@ def _graphs_of_points(
         return made if times == 1 else {g: made[g].repeat(times) for g in own}
 
     at_once = views_at_once(n, backend.name) if on_cpu else 1
-    return _map_views(make, graphs, at_once)
+    recall = recalling(make, points, tuple(graphs), k, backend, draws)
+    return _map_views(recall, graphs, at_once)
 
 
 def views_at_once(n: int, backend: str) -> int:

@@ -17,6 +17,8 @@ from icssl.classifier.eigensolvers import decompose_each
 VIEWS = ("raw", "ranks", "half", "white", "relevant")
 """Names of all views; :data:`icssl.classifier.kernels.GRAPHS` says which are used."""
 
+_RANKED = {"ranks", "relevant"}  # views that are made from ranks
+
 LONGEST = 20.0
 """Largest length of a row, in units of the root mean square length of the context."""
 
@@ -87,7 +89,9 @@ class Views:
         deviation = (x - mean).square().mean(dim=1, keepdim=True).sqrt()
         z = _limit_cells(x, mean, deviation)
         ordered = z.mT.contiguous().sort(dim=-1).values
-        spread = _scores(ordered, z).square().mean(dim=1, keepdim=True).sqrt()
+        spread = torch.ones_like(mean)
+        if _RANKED & set(names):
+            spread = _scores(ordered, z).square().mean(dim=1, keepdim=True).sqrt()
         centre = z.mean(dim=1, keepdim=True)
         whitens = {"half", "white"} & set(names)
         half, white = None, None
@@ -101,25 +105,25 @@ class Views:
         # Relevance is read off the ranks of labelled rows, and sizes off the views: either
         # needs views that are fitted so far.
         if "relevant" in names:
-            ranks = take_rows(views._ranks(z), labelled)
+            ranks = views._ranks(take_rows(z, labelled))
             views = replace(views, relevance=_relevance(ranks, target).to(z.dtype))
         return replace(views, sizes=tuple(_size(view) for view in views(x)))
 
     def __call__(self, x: Float[Tensor, "b r d"]) -> tuple[Tensor, ...]:
         """Return any rows in every view, each of shape (b, r, columns of the view)."""
         z = _limit_cells(x, self.mean, self.deviation)
-        views = tuple(self._view(name, z) for name in self.names)
+        # Looking up ranks takes as long as all else together, and two views need them.
+        ranks = self._ranks(z) if _RANKED & set(self.names) else z
+        views = tuple(self._view(name, z, ranks) for name in self.names)
         if not self.sizes:
             return views
         return tuple(
             _shorten(view / size) for view, size in zip(views, self.sizes, strict=True)
         )
 
-    def _view(self, name: str, z: Tensor) -> Tensor:
-        if name == "ranks":
-            return self._ranks(z)
-        if name == "relevant":
-            return self._ranks(z) * self.relevance
+    def _view(self, name: str, z: Tensor, ranks: Tensor) -> Tensor:
+        if name in _RANKED:
+            return ranks * self.relevance if name == "relevant" else ranks
         whitening = {"raw": None, "half": self.half, "white": self.white}[name]
         return z - self.centre if whitening is None else (z - self.centre) @ whitening
 

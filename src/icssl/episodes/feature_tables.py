@@ -27,7 +27,7 @@ class FeatureSpec(PointSource):
 
     The defaults are the paper's ImageNet100 episodes: two classes drawn at random, and 50
     images of each. A row may come again in another episode, never twice in one. Training
-    and test episodes have no class in common.
+    and test episodes have no class in common, or with ``share_classes`` no row.
 
     Parameters
     ----------
@@ -46,6 +46,10 @@ class FeatureSpec(PointSource):
         Name of the column that holds the classes.
     eigenvectors, neighbours : int
         Ground-truth eigenvectors to compute, 0 for none, and neighbours in their graph.
+    share_classes : bool
+        Draw all classes for training and for the test, instead of ``train_classes`` and
+        the others: of each class, rows at even places are for training. The paper does not
+        say that its classes are apart.
     """
 
     path: Path
@@ -58,6 +62,7 @@ class FeatureSpec(PointSource):
     label: str | None = None
     eigenvectors: int = 0
     neighbours: int = 6
+    share_classes: bool = False
 
     def __post_init__(self) -> None:
         check_choice("split", self.split, ["train", "test"])
@@ -74,14 +79,20 @@ class FeatureSpec(PointSource):
         if len(chosen) < self.n_classes:
             raise ValueError(self._too_few(len(table.classes), len(chosen)))
         for code in chosen:
-            rows = int((table.y == code).sum())
+            rows = len(self.rows_of(code))
             if rows < self.per_class:
+                part = f" for {self.split}" if self.share_classes else ""
                 raise ValueError(
-                    f"{self.path}: class {table.classes[code]!r} has {rows} rows, an "
+                    f"{self.path}: class {table.classes[code]!r} has {rows} rows{part}, an "
                     f"episode needs {self.per_class}."
                 )
 
     def _too_few(self, all_classes: int, chosen: int) -> str:
+        if self.share_classes:
+            return (
+                f"{self.path} has {all_classes} classes, and an episode needs "
+                f"{self.n_classes}."
+            )
         least, most = self.n_classes, all_classes - self.n_classes
         allowed = f"set train_classes to {least}"
         if most > least:
@@ -102,8 +113,17 @@ class FeatureSpec(PointSource):
     def classes(self) -> list[int]:
         """Return the codes of the classes of this split."""
         count = len(read_features(self.path, self.label).classes)
+        if self.share_classes:
+            return list(range(count))
         border = min(self.train_classes, count)
         return list(range(border) if self.split == "train" else range(border, count))
+
+    def rows_of(self, code: int) -> Int[ndarray, " rows"]:
+        """Return the numbers of the rows of a class that are for this split."""
+        rows = np.flatnonzero(read_features(self.path, self.label).y == code)
+        if self.share_classes:
+            return rows[0::2] if self.split == "train" else rows[1::2]
+        return rows
 
     def draw_points(
         self, b: int, *, generator: Generator, dtype: torch.dtype
@@ -132,8 +152,7 @@ def _on_device(
 ) -> tuple[Float[Tensor, "rows d"], Int[Tensor, "classes most"], Int[Tensor, " classes"]]:
     """Return features, row numbers of each class padded to the most, and their counts."""
     table = read_features(spec.path, spec.label)
-    y = torch.from_numpy(table.y)
-    rows_by_class = [(y == code).nonzero()[:, 0] for code in spec.classes()]
+    rows_by_class = [torch.from_numpy(spec.rows_of(code)) for code in spec.classes()]
     rows = torch.nn.utils.rnn.pad_sequence(rows_by_class, batch_first=True)
     counts = torch.tensor([len(rows) for rows in rows_by_class])
     return torch.from_numpy(table.x).to(device), rows.to(device), counts.to(device)

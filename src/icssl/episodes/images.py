@@ -9,7 +9,8 @@ The small generator of clothes is the decoder of a variational autoencoder that
 """
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -106,8 +107,8 @@ class FashionGenerator:
 class StableDiffusionGenerator:
     """Stable Diffusion v1.5 from the user's own copy, through ``diffusers``.
 
-    Latents are the noise that the denoising starts from; the prompt is empty and there is
-    no classifier guidance, as in the paper. Needs ``pip install 'icssl[diffusion]'``.
+    Latents are the noise that the denoising starts from, and there is no classifier
+    guidance, as in the paper. Needs ``pip install 'icssl[diffusion]'``.
 
     Parameters
     ----------
@@ -117,9 +118,19 @@ class StableDiffusionGenerator:
         Denoising steps per picture.
     device : str
         Where the pipeline runs.
+    prompts : sequence of str
+        A prompt for each manifold, the first for manifold 0. The paper has one per
+        manifold, and does not print them; without any, all prompts are empty.
     """
 
-    def __init__(self, path: Path, *, steps: int = 50, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        steps: int = 50,
+        device: str = "cpu",
+        prompts: Sequence[str] = (),
+    ) -> None:
         try:
             from diffusers import StableDiffusionPipeline
         except ImportError as error:
@@ -137,6 +148,20 @@ class StableDiffusionGenerator:
         pipeline.set_progress_bar_config(disable=True)
         self.pipeline: Any = pipeline.to(device)
         self.steps = steps
+        self.prompts, self.prompt = tuple(prompts), ""
+
+    def for_manifold(self, index: int) -> "StableDiffusionGenerator":
+        """Return the generator with the prompt of one manifold."""
+        if not self.prompts:
+            return self
+        if index >= len(self.prompts):
+            raise ValueError(
+                f"manifold {index} has no prompt: {len(self.prompts)} prompts were given, "
+                "and each manifold needs one."
+            )
+        prompted = copy(self)
+        prompted.prompt = self.prompts[index]
+        return prompted
 
     @property
     def latent_shape(self) -> tuple[int, ...]:
@@ -150,7 +175,7 @@ class StableDiffusionGenerator:
         unet = self.pipeline.unet
         frames = [
             self.pipeline(
-                prompt="",
+                prompt=self.prompt,
                 latents=latent[None].to(unet.device, unet.dtype),
                 num_inference_steps=self.steps,
                 guidance_scale=1.0,
@@ -211,6 +236,8 @@ def make_image_manifolds(
     Manifold i depends on (seed, i) alone, and its file appears when it is whole: stopped
     at any moment, the next call goes on. ``progress`` may wrap the loop to show it.
     """
+    if isinstance(generator, StableDiffusionGenerator):
+        generator.for_manifold(count - 1)  # too few prompts are refused now, not at the end
     for index in progress(range(count)):
         if not manifold_path(folder, index).exists():
             make_image_manifold(generator, folder, index, seed=seed)
@@ -220,6 +247,8 @@ def make_image_manifold(
     generator: ImageGenerator, folder: Path, index: int, *, seed: int = 0
 ) -> None:
     """Make the manifold of (seed, index); its file appears when it is whole."""
+    if isinstance(generator, StableDiffusionGenerator):
+        generator = generator.for_manifold(index)
     source = generator_for(seed, "image-manifold", index)
     a, b = torch.randn(2, *generator.latent_shape, generator=source)
     frames = process_frames(generator.decode(slerp(a, b)))

@@ -22,8 +22,24 @@ def ball_labels(
 
 def lower_half(values: Float[Tensor, "*b n"]) -> Int[Tensor, "*b n"]:
     """Return 1 for the n // 2 smallest values, 0 for the others: balanced, ties or not."""
+    return lowest(values, values.shape[-1] // 2)
+
+
+def lowest(values: Float[Tensor, "*b n"], count: int) -> Int[Tensor, "*b n"]:
+    """Return 1 for the ``count`` smallest values and 0 for the others, ties or not."""
     rank = values.argsort(dim=-1).argsort(dim=-1)
-    return (rank < values.shape[-1] // 2).long()
+    return (rank < count).long()
+
+
+def share_count(share: float, n: int) -> int:
+    """Return how many of n points a class with this share of them has; half rounds down.
+
+    Examples
+    --------
+    >>> share_count(0.5, 101), share_count(0.744, 100)
+    (50, 74)
+    """
+    return n // 2 if share == 0.5 else round(share * n)
 
 
 def nearest_centre_labels(distance: Float[Tensor, "*b c n"]) -> Int[Tensor, "*b n"]:

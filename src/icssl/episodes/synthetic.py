@@ -14,12 +14,14 @@ from icssl.episodes.labels import (
     PointSource,
     ball_labels,
     label_count,
-    lower_half,
+    lowest,
     nearest_centre_labels,
+    share_count,
 )
 from icssl.episodes.manifolds import (
     MANIFOLDS,
     MEASURES,
+    PRODUCT_FACTORS,
     Cone,
     Manifold,
     Product,
@@ -32,8 +34,17 @@ from icssl.episodes.manifolds.protocol import (
     random_shifts,
 )
 
-THRESHOLDS = ("median", "published")
+THRESHOLDS = ("median", "published", "coordinate")
 _FACTOR_DISTANCES = ("unscaled", "scaled")
+
+
+def is_halved(source: str, threshold: str | float, roll_halves: bool) -> bool:
+    """Whether the classes are the parts of a source by its first chart coordinate.
+
+    Such classes are the same in every episode, up to the sample: no ball, no centre.
+    """
+    by_name = isinstance(threshold, str) or roll_halves
+    return threshold == "coordinate" or (source == "swiss_roll" and by_name)
 
 
 @dataclass(frozen=True)
@@ -50,10 +61,17 @@ class ManifoldSpec(PointSource):
         Number of labelled points, or their fraction.
     placement : {"random", "covering"}
         Choice of labelled points; ``"covering"`` labels every class at least once.
-    threshold : {"median", "published"} or float
+    threshold : {"median", "published", "coordinate"} or float
         Radius of the ball around a point of the context that is class 1. ``"median"``
         puts half of the points inside. The Swiss roll's classes are its two halves by t
-        under both names, as published.
+        under both names, as published. ``"coordinate"`` divides every manifold so, by the
+        median of its first chart coordinate: s of the cone, theta of the sphere.
+    ball_share : float
+        Share of the points that ``threshold="median"`` puts inside, and ``"coordinate"``
+        below, in (0, 1).
+    roll_halves : bool
+        Divide the Swiss roll by t also where the threshold is a number, since the paper
+        has no ball on it.
     n_classes : int
         With more than two, classes are the points nearest to each of as many centres.
     measure : {"chart", "area"}
@@ -66,8 +84,11 @@ class ManifoldSpec(PointSource):
         Largest planar translation of each coordinate.
     half_angle : float or "random"
         Half angle of the cone; ``"random"`` draws one in (0, pi / 2) for each episode.
+    s_min : float
+        Smallest distance of a point of the cone from the apex.
     factors : tuple of str
-        Factors of the product, each scaled and rotated by itself and put in a random order.
+        Factors of the product, each scaled and rotated by itself and put in a random
+        order. The default is the paper's five, also when more manifolds are registered.
     factor_distance : {"unscaled", "scaled"}
         Whether the product's distance is that of its factors before or after scaling.
     eigenvectors, neighbours : int
@@ -87,11 +108,14 @@ class ManifoldSpec(PointSource):
     scale: tuple[float, float] = (0.02, 0.10)
     shift: float = 1.0
     half_angle: str | float = torch.pi / 6
-    factors: tuple[str, ...] = tuple(MANIFOLDS)
+    factors: tuple[str, ...] = PRODUCT_FACTORS
     factor_distance: str = "unscaled"
     eigenvectors: int = 0
     neighbours: int = 6
     distances: bool = False
+    s_min: float = 0.0
+    ball_share: float = 0.5
+    roll_halves: bool = False
 
     def __post_init__(self) -> None:
         check_choice("source", self.source, [*MANIFOLDS, "product"])
@@ -106,20 +130,57 @@ class ManifoldSpec(PointSource):
         if self.n < self.n_classes:
             raise ValueError(f"n = {self.n} points cannot have {self.n_classes} classes.")
         label_count(self.labels, self.n)
-        if isinstance(self.threshold, str):
-            check_choice("threshold", self.threshold, THRESHOLDS)
-            if self.threshold == "published" and self.source == "product":
-                raise ValueError("the paper gives no radius for products: set one.")
-        elif not self.threshold > 0:
-            raise ValueError(f"threshold must be a positive radius, got {self.threshold}.")
+        self._check_rule()
         if not (len(self.scale) == 2 and 0 < self.scale[0] <= self.scale[1]):
             raise ValueError(
                 f"scale must be (low, high), 0 < low <= high, got {self.scale}."
             )
         if isinstance(self.half_angle, str):
             check_choice("half_angle", self.half_angle, ["random"])
+            Cone(s_min=self.s_min)
         else:
-            Cone(self.half_angle)
+            Cone(self.half_angle, self.s_min)
+
+    def _check_rule(self) -> None:
+        """Raise ``ValueError`` for a rule of the classes that this source cannot have."""
+        rule = self.threshold
+        if isinstance(rule, str):
+            check_choice("threshold", rule, THRESHOLDS)
+        elif not rule > 0:
+            raise ValueError(f"threshold must be a positive radius, got {rule}.")
+        if self.source == "product" and rule == "coordinate":
+            raise ValueError(
+                "threshold='coordinate' and source='product' exclude each other: a product "
+                "has no first coordinate. Use 'median' or a radius."
+            )
+        if rule == "published" and self.source != "swiss_roll":
+            kind = None if self.source == "product" else MANIFOLDS[self.source]
+            if kind is None or kind.threshold is None:
+                raise ValueError(
+                    f"threshold='published' and source={self.source!r} exclude each other: "
+                    "the paper gives no radius for it. Use 'median' or a radius."
+                )
+        self._check_share()
+
+    def _check_share(self) -> None:
+        """Raise ``ValueError`` for a share of the classes that the rule does not leave."""
+        rule, share = self.threshold, self.ball_share
+        if not (0 < share < 1 and 0 < share_count(share, self.n) < self.n):
+            raise ValueError(
+                f"ball_share must be in (0, 1) and leave points of n = {self.n} to both "
+                f"classes, got {share}."
+            )
+        if share != 0.5 and rule not in ("median", "coordinate"):
+            raise ValueError(
+                f"ball_share={share} and threshold={rule!r} exclude each other: a radius "
+                "decides the share. Use threshold='median'."
+            )
+        if self.n_classes > 2 and (share != 0.5 or rule == "coordinate"):
+            raise ValueError(
+                f"ball_share={share} with threshold={rule!r} and n_classes="
+                f"{self.n_classes} exclude each other: it makes two classes, and more are "
+                "those of the nearest centres."
+            )
 
     @property
     def d(self) -> int:
@@ -153,7 +214,7 @@ def _manifold(
         half_angle = spec.half_angle
 
     def build(name: str) -> Manifold:
-        return Cone(half_angle) if name == "cone" else manifold_named(name)
+        return Cone(half_angle, spec.s_min) if name == "cone" else manifold_named(name)
 
     if spec.source == "product":
         return Product([build(name) for name in spec.factors])
@@ -200,12 +261,9 @@ def _classes(
 ) -> Int[Tensor, "b n"]:
     """Return the class of every point: a ball around one of them, or the nearest centre."""
     b, n, m = u.shape
-    if (
-        spec.n_classes == 2
-        and spec.source == "swiss_roll"
-        and isinstance(spec.threshold, str)
-    ):
-        return lower_half(u[..., 0])
+    inside = share_count(spec.ball_share, n)
+    if spec.n_classes == 2 and is_halved(spec.source, spec.threshold, spec.roll_halves):
+        return lowest(u[..., 0], inside)
     count = 1 if spec.n_classes == 2 else spec.n_classes
     scores = torch.rand(b, n, generator=generator, device=u.device)
     index = scores.topk(count, dim=1).indices  # different points of the context
@@ -214,7 +272,7 @@ def _classes(
     if spec.n_classes > 2:
         return nearest_centre_labels(distance)
     if spec.threshold == "median":
-        return lower_half(distance[:, 0])
+        return lowest(distance[:, 0], inside)
     radius = manifold.threshold if spec.threshold == "published" else float(spec.threshold)
-    assert radius is not None  # only the Swiss roll has none, and it returned above
+    assert radius is not None  # the spec has refused a manifold without one
     return ball_labels(distance[:, 0], radius)

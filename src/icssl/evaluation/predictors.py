@@ -12,15 +12,17 @@ from torch import Tensor
 
 from icssl._util.errors import check_choice
 from icssl._util.random import generator_for
-from icssl.episodes.data_config import DataConfig
+from icssl.episodes.data_config import DataConfig, is_manifold
 from icssl.episodes.episode import Episode
 from icssl.episodes.feature_tables import FeatureSpec
 from icssl.episodes.manifolds import MANIFOLDS, manifold_named
+from icssl.episodes.synthetic import is_halved
+from icssl.evaluation.references import is_reference, method_at
 from icssl.evaluation.scoring import Methods, each_of
 from icssl.methods import BASELINES, TRAINED, Method
-from icssl.methods.logistic import EigenvectorRegression
 from icssl.methods.registry import RegistryView
-from icssl.methods.simple import BayesCeiling
+from icssl.methods.simple import BayesCeiling, BayesCeilingOfShare
+from icssl.model.baseline import BaselineConfig
 from icssl.model.build import AnyModel, config_from_dict, config_to_dict, load_model
 from icssl.model.model_config import ModelConfig
 from icssl.model.transformer import ICSSLTransformer
@@ -64,13 +66,27 @@ class ModelMethod:
 def check_request(names: Sequence[str], data: DataConfig, labels: Sequence[float]) -> None:
     """Raise ``ValueError`` for what cannot be evaluated, before anything is trained."""
     for name in names:
-        if not _files_of(name):
-            check_choice("method", name, METHODS, "a file that ends in .safetensors")
+        if not _files_of(name) and not is_reference(name):
+            _check_name(name)
     for split in ("train", "test"):
         source = replace(data, split=split, episodes=0).build()
         for amount in labels:
             source.draw(1, generator=generator_for(0, "check"), labels=amount)
-    needed_truth({name: BASELINES[name] for name in names if name in BASELINES}, data)
+    ready = {name: BASELINES[name] for name in names if name in BASELINES}
+    ready |= {name: method_at(name) for name in names if is_reference(name)}
+    needed_truth(ready, data)
+
+
+def _check_name(name: str) -> None:
+    """Raise for what is neither a method nor a file; a path is named as one."""
+    if Path(name).name != name:
+        raise ValueError(
+            f"{name} does not exist: give a folder that icssl train wrote, a file that "
+            "ends in .safetensors, the name of a method (see icssl evaluate --list), or "
+            "module:Class."
+        )
+    others = "a file that ends in .safetensors, or module:Class"
+    check_choice("method", name, METHODS, others)
 
 
 def _files_of(name: str) -> list[Path]:
@@ -104,7 +120,8 @@ def cautions(name: str, data: DataConfig) -> list[str]:
             lines.append(f"{name} was trained for {step} of {training.steps} steps.")
         seen = training.data.train_classes
         same = data.sources[0] in training.data.sources
-        if table and same and seen > data.train_classes:
+        apart = not data.share_classes
+        if table and same and apart and seen > data.train_classes:
             lines.append(
                 f"{name} was trained on {seen} classes, the test begins after the first "
                 f"{data.train_classes}: give --train-classes {seen}."
@@ -128,7 +145,8 @@ def predictors_named(
     Parameters
     ----------
     name : str
-        A name of :data:`METHODS`, a file that training wrote, or its folder. A trained
+        A name of :data:`METHODS`, a file that training wrote, its folder, or
+        ``module:Class`` (see :func:`icssl.evaluation.references.method_at`). A trained
         method named without a file is trained here, on the source of the test episodes.
     data : DataConfig
         Source of the test episodes.
@@ -138,10 +156,12 @@ def predictors_named(
         See :func:`icssl.training.loop.train`.
     """
     paths = _files_of(name)
+    if not paths and is_reference(name):
+        return [method_at(name)]
     if paths:
         models = [model for path in paths for model in _models_of(path)]
     else:
-        check_choice("method", name, METHODS, "a file that ends in .safetensors")
+        _check_name(name)
         if name not in TRAINED:
             return [_baseline(name, data)]
         config = training_config(name, data, seed=seed, steps=steps)
@@ -159,11 +179,11 @@ def training_config(
     """Return how a trained method is trained for these data."""
     config = load_config(name)
     source = replace(data, split="train", eigenvectors=0, distances=False)
-    source = replace(source, episodes=config.data.episodes)
+    source = replace(source, episodes=config.data.episodes, test_threshold="")
     # A preset's budgets are those of 100 points.
     labels = tuple(m for m in config.labels if m < data.n) or (1,)
     config = replace(config, data=source, labels=labels, seed=seed)
-    if name == "transformer":  # the one model that is tied to the number of coordinates
+    if isinstance(config.model, BaselineConfig):  # tied to the number of coordinates
         sample = source.build().draw(1, generator=torch.Generator())
         values = {**config_to_dict(config.model), "d": sample.x.shape[-1]}
         config = replace(config, model=config_from_dict(values))
@@ -172,11 +192,14 @@ def training_config(
 
 def _baseline(name: str, data: DataConfig) -> Method:
     method = BASELINES[name]
-    if not isinstance(method, BayesCeiling) or data.threshold == "median":
+    if not isinstance(method, BayesCeiling):
         return method
-    if isinstance(data.threshold, str):
+    rule, share = replace(data, split="test").class_rule, data.ball_share
+    if rule == "median":
+        return BayesCeilingOfShare(share=share) if share != 0.5 else method
+    if isinstance(rule, str):
         return BayesCeiling(manifold_named(data.sources[0]).threshold)
-    return BayesCeiling(data.threshold)
+    return BayesCeiling(rule)
 
 
 def needed_truth(methods: Methods, data: DataConfig) -> DataConfig:
@@ -185,8 +208,8 @@ def needed_truth(methods: Methods, data: DataConfig) -> DataConfig:
         if isinstance(method, BayesCeiling):
             _check_ceiling(data)
             data = replace(data, distances=True)
-        elif isinstance(method, EigenvectorRegression):
-            data = replace(data, eigenvectors=max(method.k, data.eigenvectors))
+        elif needed := getattr(method, "eigenvectors", 0):  # methods of other people too
+            data = replace(data, eigenvectors=max(needed, data.eigenvectors))
         elif isinstance(method, ModelMethod):
             config = method.model.config
             if isinstance(config, ModelConfig) and config.features == "eigenvectors":
@@ -205,13 +228,15 @@ def check_fit(methods: Methods, data: DataConfig, labels: float) -> None:
 
 def _check_ceiling(data: DataConfig) -> None:
     for source in data.sources:
-        if source not in (*MANIFOLDS, "product"):
+        if not is_manifold(source):
             raise ValueError(
                 "bayes_ceiling needs true distances, which only "
                 f"{', '.join(MANIFOLDS)} and product have, got {source!r}: leave it out."
             )
-        if source == "swiss_roll" and isinstance(data.threshold, str):
+        rule = replace(data, split="test").class_rule
+        if is_halved(source, rule, data.roll_halves):
             raise ValueError(
-                "the Bayes ceiling of the Swiss roll is 1: its classes are its two "
-                "halves, the same in every episode. Leave bayes_ceiling out."
+                f"the Bayes ceiling of {source!r} with threshold={rule!r} is 1: its "
+                "classes are parts by one coordinate, the same in every episode. Leave "
+                "bayes_ceiling out."
             )

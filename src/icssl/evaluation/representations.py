@@ -48,6 +48,19 @@ def cycle_knn(
     return returns.any(dim=-1).to(a.dtype).mean(dim=-1)
 
 
+def cycle_share_knn(
+    a: Float[Tensor, "*b n p"], b: Float[Tensor, "*b n q"], k: int = _NEIGHBOURS
+) -> Float[Tensor, "*b"]:
+    """Return the share of a point's k nearest in ``b`` that have it among theirs in ``a``.
+
+    The mean over points; the other reading of a cycle. :func:`cycle_knn` asks whether a
+    walk of two steps can return, this how likely its second step could: 1 only where all
+    neighbours are mutual, k / (n - 1) by chance, which is below what the paper prints.
+    """
+    returns = _is_neighbour(b, k) & _is_neighbour(a, k).mT
+    return returns.sum(dim=-1).to(a.dtype).mean(dim=-1) / k
+
+
 def lcs_knn(
     a: Float[Tensor, "*b n p"], b: Float[Tensor, "*b n q"], k: int = _NEIGHBOURS
 ) -> Float[Tensor, "*b"]:
@@ -69,6 +82,7 @@ def lcs_knn(
 ALIGNMENTS: dict[str, Callable[..., Tensor]] = {
     "mutual_knn": mutual_knn,
     "cycle_knn": cycle_knn,
+    "cycle_share_knn": cycle_share_knn,
     "lcs_knn": lcs_knn,
 }
 

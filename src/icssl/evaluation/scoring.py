@@ -1,13 +1,16 @@
 """Scoring of methods on the same test episodes: rows with intervals and comparisons."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from math import isnan
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
+from icssl import __version__
+from icssl._util.errors import check_choice
 from icssl.episodes.data_config import DataConfig
 from icssl.episodes.episode import Episode
 from icssl.episodes.labels import majority_rate
@@ -39,6 +42,12 @@ class Row:
         Settings that tuning chose.
     models : int
         Number of models that were scored; metrics and values are their means.
+    data : DataConfig, optional
+        What the test episodes were drawn from.
+    seed : int
+        Seed of the test episodes.
+    n : int
+        Points per episode.
     """
 
     method: str
@@ -49,6 +58,9 @@ class Row:
     values: dict[str, Float[Tensor, " episodes"]]
     settings: str
     models: int = 1
+    data: DataConfig | None = None
+    seed: int = 0
+    n: int = 0
 
     @property
     def accuracies(self) -> Float[Tensor, " episodes"]:
@@ -56,24 +68,70 @@ class Row:
         return self.values["accuracy"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for a line of JSON."""
+        """Return plain values, for a line of JSON: with those of every episode."""
         return {
             "method": self.method,
             "source": self.source,
             "labels": self.labels,
+            "n": self.n,
             "episodes": len(self.accuracies),
+            "seed": self.seed,
+            "threshold": None if self.data is None else self.data.threshold,
+            "placement": None if self.data is None else self.data.placement,
             "majority_rate": self.majority_rate,
             "settings": self.settings,
             "models": self.models,
+            "version": __version__,
             "metrics": {
                 name: {"mean": e.mean, "half_width": e.half_width, "count": e.count}
                 for name, e in self.metrics.items()
             },
+            "values": {name: _plain(values) for name, values in self.values.items()},
         }
 
     def versus(self, other: "Row", metric: str = "accuracy") -> Comparison:
-        """Compare a metric of ``values`` with another method's on the same episodes."""
+        """Compare with another method on the same episodes: this row minus the other.
+
+        A positive difference of accuracy says that this row is better; of ``log_loss``,
+        that it is worse. Rows of other episodes (another source, number of labels, seed or
+        rule of the classes) are refused, since they have no pairs.
+
+        Parameters
+        ----------
+        other : Row
+            What is subtracted.
+        metric : str
+            One of ``values``.
+        """
+        check_choice("metric of single episodes", metric, self.values)
+        mine, theirs = self._episodes(), other._episodes()
+        apart = [
+            f"{name} {value!r} and {theirs[name]!r}"
+            for name, value in mine.items()
+            if name in theirs and value != theirs[name]
+        ]
+        if apart:
+            raise ValueError(
+                f"rows of {self.method} and {other.method} are of different episodes, so "
+                f"they have no pairs: {', '.join(apart)}. Compare rows of one call of "
+                "evaluate at one number of labels."
+            )
         return compare_paired(self.values[metric], other.values[metric])
+
+    def _episodes(self) -> dict[str, Any]:
+        """Return all that decides the test episodes, apart from their ground truth."""
+        about = {"source": self.source, "labels": self.labels, "seed": self.seed}
+        about["episodes"] = len(self.accuracies)
+        drawn = {} if self.data is None else asdict(self.data)
+        # Ground truth is computed from the points, so it changes no episode.
+        for unread in ("eigenvectors", "distances"):
+            drawn.pop(unread, None)
+        return {**drawn, **about}
+
+
+def _plain(values: Tensor) -> list[float | None]:
+    """Return numbers for JSON, which has no NaN: an episode without a score has None."""
+    return [None if isnan(v) else round(v, 6) for v in values.double().tolist()]
 
 
 def evaluate(
@@ -136,6 +194,9 @@ def evaluate(
                     values=values,
                     settings=_settings(chosen[0]),
                     models=len(chosen),
+                    data=for_test,
+                    seed=seed,
+                    n=test.y.shape[1],
                 )
             )
     return rows

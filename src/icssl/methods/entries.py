@@ -2,7 +2,8 @@
 
 An entry states in which places a method appears, how it is made there, and its settings as
 they stand in the keys of rows. Its title and style are the same in every place. The order
-is that of tables. Methods for real tables that need another package are declared in
+is that of tables. The paper's regressions as printed and null models are declared in
+:mod:`icssl.methods.null_entries`, methods for real tables that need another package in
 :mod:`icssl.methods.optional_entries`.
 """
 
@@ -13,6 +14,7 @@ from icssl.methods.logistic import (
     LogisticRegression,
     SupportVectors,
 )
+from icssl.methods.null_entries import NULL_MODELS, UNTUNED
 from icssl.methods.optional_entries import GRAPH_LEARNING, OPTIONAL
 from icssl.methods.propagation import (
     LabelPropagation,
@@ -42,6 +44,7 @@ _BY_GRAPH = {"neighbours": GRAPH_NEIGHBOURS}
 # and Ito's without the yellow, which is hard to see on paper.
 _MODELS = (
     MethodEntry("e2e_icl", "Orig+E2E-ICL", style=Style("#0072b2", "o"), is_trained=True),
+    MethodEntry("e2e_waves", "Our variant, start of waves", is_trained=True),
     MethodEntry(
         "e2e_wide",
         "Orig+E2E-ICL, k = 12, 4 steps",
@@ -56,6 +59,8 @@ _MODELS = (
     ),
     MethodEntry("eig_icl", "Eig+ICL", style=Style("#009e73", "^"), is_trained=True),
     MethodEntry("orig_icl", "Orig+ICL", style=Style("#cc79a7", "D"), is_trained=True),
+    MethodEntry("eig_icl_gamma", "Eig+ICL, gamma at its optimum", is_trained=True),
+    MethodEntry("orig_icl_gamma", "Orig+ICL, gamma at its optimum", is_trained=True),
     MethodEntry(
         "transformer",
         "Transformer baseline",
@@ -68,7 +73,27 @@ _MODELS = (
     ),
     MethodEntry("lap_linear", "Ablation: linear Laplacian", is_trained=True),
     MethodEntry("lap_pe_1layer", "Ablation: one layer per stage", is_trained=True),
-    MethodEntry("paper", "Orig+E2E-ICL, unscaled points", is_trained=True),
+    MethodEntry("paper", "Orig+E2E-ICL, as printed", is_trained=True),
+    MethodEntry("paper_linear", "Orig+E2E-ICL, as printed, linear kernel", is_trained=True),
+    MethodEntry(
+        "paper_combined", "Orig+E2E-ICL, as printed, combined loss", is_trained=True
+    ),
+    MethodEntry("paper_8_32_8", "Orig+E2E-ICL, as printed, MLP 8-32-8", is_trained=True),
+    MethodEntry("paper_24", "Orig+E2E-ICL, as printed, 6 x 4 heads", is_trained=True),
+    MethodEntry(
+        "paper_lap_linear", "Ablation as printed: linear Laplacian", is_trained=True
+    ),
+    MethodEntry(
+        "paper_lap_pe_1layer", "Ablation as printed: one layer per stage", is_trained=True
+    ),
+    MethodEntry("paper_orig_icl", "Orig+ICL, as printed", is_trained=True),
+    MethodEntry("paper_eig_icl", "Eig+ICL, as printed", is_trained=True),
+    MethodEntry("paper_scalars", "Orig+E2E-ICL, unscaled points", is_trained=True),
+    MethodEntry(
+        "transformer_positions",
+        "Transformer baseline, learned positions",
+        is_trained=True,
+    ),
 )
 
 # Settings for real tables are the best of a small grid by mean accuracy on the development
@@ -263,7 +288,11 @@ _OTHERS = (
             )
         },
     ),
-    MethodEntry("majority", "Largest class", {"evaluate": Recipe(Majority, "Majority()")}),
+    MethodEntry(
+        "majority",
+        "Class frequencies of the labels",
+        {"evaluate": Recipe(Majority, "Majority()")},
+    ),
     MethodEntry(
         "bayes_ceiling",
         "Bayes ceiling",
@@ -333,5 +362,5 @@ _OTHERS = (
     ),
 )
 
-for _entry in (*_MODELS, *_OTHERS, *OPTIONAL):
+for _entry in (*_MODELS, *_OTHERS, *UNTUNED, *NULL_MODELS, *OPTIONAL):
     register(_entry)

@@ -56,6 +56,11 @@ class EigenvectorRegression(LogisticRegression):
 
     k: int = 4
 
+    @property
+    def eigenvectors(self) -> int:
+        """Number of ground-truth eigenvectors that it reads."""
+        return self.k
+
     def _features(self, episode: Episode) -> Tensor:
         columns = 0 if episode.features is None else episode.features.shape[-1]
         if episode.features is None or columns < self.k:

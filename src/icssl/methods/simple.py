@@ -10,7 +10,7 @@ from torch import Tensor
 from icssl._util.errors import check_at_least, check_choice, check_positive
 from icssl.episodes.episode import Episode
 from icssl.episodes.ground_truth import squared_distances
-from icssl.episodes.labels import ball_labels, lower_half
+from icssl.episodes.labels import ball_labels, lowest, share_count
 from icssl.methods.base import (
     SCALINGS,
     Grid,
@@ -23,7 +23,9 @@ from icssl.methods.base import (
 _COVARIANCES = ("full", "diagonal", "spherical")
 
 
-def bayes_ceiling(episode: Episode, radius: float | None = None) -> Float[Tensor, "b n 2"]:
+def bayes_ceiling(
+    episode: Episode, radius: float | None = None, share: float = 0.5
+) -> Float[Tensor, "b n 2"]:
     """Return class probabilities from the labels, the true distances and the label rule.
 
     Class 1 is a ball around a point of the context, each as likely to be its centre. So
@@ -36,7 +38,9 @@ def bayes_ceiling(episode: Episode, radius: float | None = None) -> Float[Tensor
     episode : Episode
         With two classes and ``distances``.
     radius : float, optional
-        Radius of the ball; by default, half of the points lie inside.
+        Radius of the ball; by default, a share of the points lies inside.
+    share : float
+        That share.
     """
     if episode.distances is None or episode.n_classes != 2:
         instead = (
@@ -47,7 +51,10 @@ def bayes_ceiling(episode: Episode, radius: float | None = None) -> Float[Tensor
             "draw with ManifoldSpec(distances=True)."
         )
     centred = episode.distances  # (b, candidate centre, n)
-    inside = lower_half(centred) if radius is None else ball_labels(centred, radius)
+    if radius is None:
+        inside = lowest(centred, share_count(share, centred.shape[-1]))
+    else:
+        inside = ball_labels(centred, radius)
     agrees = (inside == episode.y[:, None]) | ~episode.labelled[:, None]
     possible = agrees.all(dim=-1).to(episode.x.dtype)  # (b, candidate centre)
     # Rounding of distances can exclude the true centre; then nothing is known.
@@ -106,6 +113,23 @@ class BayesCeiling(Tunable):
     def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
         """Return class probabilities of every point."""
         return bayes_ceiling(episode, self.radius)
+
+
+@dataclass(frozen=True)
+class BayesCeilingOfShare(BayesCeiling):
+    """The same guess where class 1 is a ball with another share of the points than half.
+
+    Parameters
+    ----------
+    share : float
+        That share.
+    """
+
+    share: float = 0.5
+
+    def __call__(self, episode: Episode) -> Float[Tensor, "b n c"]:
+        """Return class probabilities of every point."""
+        return bayes_ceiling(episode, share=self.share)
 
 
 @dataclass(frozen=True)

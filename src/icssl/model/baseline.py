@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from icssl._util.errors import check_choice
+from icssl._util.config_fields import added_later
+from icssl._util.errors import check_at_least, check_choice
 from icssl.episodes.episode import Episode
 from icssl.model.inputs import SCALES, in_range, prepare
 from icssl.model.stage import check_class_count, check_sizes
@@ -29,6 +30,11 @@ class BaselineConfig:
         Width of the feature head that the classifier reads.
     centre, scale
         Preparation of the points: see :func:`icssl.model.inputs.prepare`.
+    positions : int
+        Number of learned vectors that are added by the place of a point in the episode; an
+        episode may have no more points. With 0, places mean nothing, as in the appendix.
+    feature_norm : bool
+        Normalise the layer of k features, which then needs no bias.
     """
 
     d: int = 3
@@ -40,8 +46,11 @@ class BaselineConfig:
     k: int = 4
     centre: bool = False
     scale: str = "none"
+    positions: int = added_later(0)
+    feature_norm: bool = added_later(False)
 
     def __post_init__(self) -> None:
+        check_at_least("positions", self.positions, 0)
         check_class_count(self.n_classes)
         check_choice("scale", self.scale, SCALES)
         check_sizes(
@@ -79,7 +88,11 @@ class BaselineTransformer(nn.Module):
         for parameter in self.encoder.parameters():  # copies of one layer otherwise
             if parameter.ndim > 1:
                 nn.init.xavier_uniform_(parameter)
-        self.feature = nn.Linear(config.width, config.k)
+        self.position = None
+        if config.positions:
+            self.position = nn.Embedding(config.positions, config.width)
+        self.feature = nn.Linear(config.width, config.k, bias=not config.feature_norm)
+        self.feature_norm = nn.LayerNorm(config.k) if config.feature_norm else None
         self.classify = nn.Linear(config.k, config.n_classes)
 
     def features(self, episode: Episode) -> Float[Tensor, "b n k"]:
@@ -88,7 +101,11 @@ class BaselineTransformer(nn.Module):
         x = in_range(episode.x, self.embed.weight.dtype)
         x = prepare(x, self.config.centre, self.config.scale)
         token = torch.where(episode.labelled, episode.y, self.config.n_classes)
-        return self.feature(self.encoder(self.embed(x) + self.label(token)))
+        state = self.embed(x) + self.label(token)
+        if self.position is not None:
+            state = state + self.position.weight[: x.shape[-2]]
+        features = self.feature(self.encoder(state))
+        return features if self.feature_norm is None else self.feature_norm(features)
 
     def forward(self, episode: Episode) -> Float[Tensor, "b n c"]:
         """Compute the logits of every point."""
@@ -101,3 +118,6 @@ class BaselineTransformer(nn.Module):
             raise ValueError(f"the model takes {self.config.d} coordinates, got {d}.")
         if c > self.config.n_classes:
             raise ValueError(f"the model has {self.config.n_classes} classes, got {c}.")
+        n, positions = episode.x.shape[-2], self.config.positions
+        if positions and n > positions:
+            raise ValueError(f"the model has {positions} positions, got {n} points.")

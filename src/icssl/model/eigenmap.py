@@ -1,7 +1,7 @@
 """Stage 2, TF^phi of the paper: linear attention that computes an eigenmap (Lemma 2)."""
 
-import math
-from statistics import NormalDist
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -9,12 +9,24 @@ from torch import Tensor, nn
 
 from icssl._util.errors import check_choice, check_positive
 from icssl.model.operator import LaplacianOperator, has_kernels
-from icssl.model.stage import Record, application_order, check_sizes, exporting
+from icssl.model.stage import Record, application_order, check_sizes
+from icssl.model.starts import (
+    SHORTEST_COLUMN,
+    fourier_start,
+    normalise,
+    polynomial_start,
+    waves_start,
+)
 
-STARTS = ("fourier", "learned")
-
-# A column shorter than this is left short: dividing by its length would amplify noise.
-_SHORTEST_COLUMN = 1e-12
+HASH_FREQUENCY = 100.0
+_FREE_STARTS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "fourier": fourier_start,
+    "waves": waves_start,
+    "hashed": partial(waves_start, frequency=HASH_FREQUENCY),
+    "polynomial": polynomial_start,
+}
+STARTS = ("fourier", "waves", "hashed", "polynomial", "learned")
+NORMALISED = ("features", "all")
 
 # The estimate of the largest eigenvalue comes from below and within a fifth. Were it half
 # the truth, the smallest eigenvalues would still dominate the power iteration.
@@ -40,6 +52,13 @@ class EigenmapTransformer(nn.Module):
     the paper's eq. (transformer_eigmap) in rows, where ``normalise`` divides each column
     by its length. The number of parameters does not depend on n, but for a learned start.
 
+    That is the equation's block of F with R left alone, as Lemma 2 needs it. The whole
+    equation, with ``move_operator``, changes R too, in every layer,
+
+    .. math::
+        R \leftarrow (1 + s) R + \sum_h a_h \bigl[\beta_h R R^\top
+            + (F C_h) (F B_h)^\top\bigr] R .
+
     Parameters
     ----------
     k : int
@@ -47,15 +66,21 @@ class EigenmapTransformer(nn.Module):
     layers, heads : int
     layer_loops, stage_loops : int
         How often each layer, and the whole stage, is applied.
-    start : {"fourier", "learned"}
-        ``"fourier"``: fixed Fourier features of the scaled coordinates
-        (:func:`fourier_start`), which depend on neither n nor the order of the points.
-        ``"learned"``: the paper's matrix M, which depends on both.
+    start : {"fourier", "waves", "hashed", "polynomial", "learned"}
+        Functions of the points (:mod:`icssl.model.starts`), which depend on neither n nor
+        the order of the points: a constant and cosines of projections; cosines alone;
+        cosines so short that near points have unrelated numbers; mixtures of coordinates
+        and their products. ``"learned"``: the paper's matrix M, which depends on both.
     start_points : int, optional
         n of a learned start.
     scale_operator : bool
         Divide R R^T by a little more than its largest eigenvalue, estimated from the
         context, so that its eigenvalues lie in [0, 1] whatever the size of R.
+    move_operator : bool
+        Learn the scalars a and s, which change R from layer to layer. Forms R.
+    normalise : {"features", "all"}
+        Which columns are divided by their lengths after a layer: those of F, or of R too,
+        as printed. Forms R.
     """
 
     def __init__(
@@ -69,9 +94,12 @@ class EigenmapTransformer(nn.Module):
         start: str = "fourier",
         start_points: int | None = None,
         scale_operator: bool = False,
+        move_operator: bool = False,
+        normalise: str = "features",
     ) -> None:
         super().__init__()
         check_choice("start", start, STARTS)
+        check_normalised(normalise, move_operator, scale_operator)
         check_sizes(
             k=k,
             layers=layers,
@@ -87,7 +115,7 @@ class EigenmapTransformer(nn.Module):
         self.k, self.layers, self.heads = k, layers, heads
         self.layer_loops = layer_loops
         self.order = application_order(layers, layer_loops, stage_loops)
-        self.scale_operator = scale_operator
+        self.scale_operator, self.normalised = scale_operator, normalise
 
         self.skip = nn.Parameter(torch.zeros(layers, k, k))  # S
         self.value = nn.Parameter(torch.zeros(layers, heads, k, k))  # A
@@ -95,7 +123,13 @@ class EigenmapTransformer(nn.Module):
         self.query = nn.Parameter(torch.zeros(layers, heads, k, k))  # C
         self.key_r = nn.Parameter(torch.zeros(layers, heads))  # b
         self.query_r = nn.Parameter(torch.zeros(layers, heads))  # c
-        self.start = None
+        self.skip_r = self.mix_r = None
+        # Nothing reads R after the last application, as in stage 1.
+        moves = layers if len(self.order) > layers else layers - 1
+        if move_operator and moves:
+            self.skip_r = nn.Parameter(torch.zeros(moves))  # s
+            self.mix_r = nn.Parameter(torch.zeros(moves, heads))  # a
+        self.start_kind, self.start = start, None
         if start_points is not None:
             check_features(k, start_points)
             self.start = nn.Parameter(torch.zeros(start_points, k))
@@ -123,6 +157,12 @@ class EigenmapTransformer(nn.Module):
         stage.start_from_lemma2()
         return stage
 
+    def extra_repr(self) -> str:
+        """Return what was learned, for ``print(model)``."""
+        power = (self.key_r * self.query_r).sum(dim=1).tolist()
+        rows = [round(weight, 4) for weight in power]
+        return f"k={self.k}, layers={self.layers}, heads={self.heads}, power={rows}"
+
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw random weights around a power step and a mutual repulsion of the columns."""
@@ -134,6 +174,9 @@ class EigenmapTransformer(nn.Module):
         nn.init.normal_(self.skip, std=0.1)
         for parameter in (self.key_r, self.query_r):
             nn.init.normal_(parameter, mean=1.0, std=0.1)
+        for optional in (self.skip_r, self.mix_r):
+            if optional is not None:  # small, since they are factors of every layer
+                nn.init.normal_(optional, std=0.02)
         if self.start is not None:
             nn.init.normal_(self.start, std=len(self.start) ** -0.5)
 
@@ -153,6 +196,11 @@ class EigenmapTransformer(nn.Module):
             the construction.
         """
         check_positive("mu", mu)
+        if self.normalised == "all":
+            raise ValueError(
+                "Lemma 2 and normalise='all' exclude each other: it needs R as it is. Use "
+                "normalise='features'."
+            )
         for name, parameter in self.named_parameters():
             if name != "start":
                 parameter.zero_()
@@ -196,6 +244,13 @@ class EigenmapTransformer(nn.Module):
         """
         check_features(self.k, x.shape[-2])
         f = self._start(x)
+        if self._changes_operator:
+            if backend == "matrix_free":
+                raise ValueError(
+                    "move_operator and normalise='all' form R, got backend='matrix_free': "
+                    "use 'dense'."
+                )
+            return self._forward_with_operator(operator.dense(), f, record)
         shrink = torch.ones(x.shape[0], dtype=x.dtype, device=x.device)
         if self.scale_operator:
             shrink = 1 / (MU_MARGIN * largest_eigenvalue(operator, x))
@@ -218,7 +273,7 @@ class EigenmapTransformer(nn.Module):
                 value,
                 steps=len(self.order),
                 layer_loops=self.layer_loops,
-                shortest=_SHORTEST_COLUMN,
+                shortest=SHORTEST_COLUMN,
             )
         # Split by layer once: the gradient of every index is a whole tensor of zeros.
         by_layer = [w.unbind() for w in (keep, on_operator, query_key, value)]
@@ -235,6 +290,37 @@ class EigenmapTransformer(nn.Module):
                 record(f"eigenmap.{step}.F", f)
         return f
 
+    @property
+    def _changes_operator(self) -> bool:
+        return self.skip_r is not None or self.normalised == "all"
+
+    def _forward_with_operator(
+        self, r: Float[Tensor, "b n n"], f: Float[Tensor, "b n k"], record: Record | None
+    ) -> Float[Tensor, "b n k"]:
+        """Compute the features where R changes with them: the equation as printed."""
+        gain = self.key_r * self.query_r
+        on_operator = torch.einsum("lh,lhij->lij", gain, self.value).to(f.dtype)
+        query_key = (self.query @ self.key.mT).to(f.dtype)  # C B^T
+        value = self.value.to(f.dtype)
+        keep = torch.eye(self.k, dtype=f.dtype, device=f.device) + self.skip.to(f.dtype)
+        for step, layer in enumerate(self.order):
+            within = (query_key[layer] @ (f.mT @ f)[:, None] @ value[layer]).sum(dim=1)
+            moved = f @ (keep[layer] + within) + r @ (r.mT @ f) @ on_operator[layer]
+            is_read = step + 1 < len(self.order)
+            if is_read and self.skip_r is not None and self.mix_r is not None:
+                mix = self.mix_r[layer].to(f.dtype)
+                # Sums over heads first: a_h b_h c_h, and k x k matrices a_h C_h B_h^T.
+                power = (mix * gain[layer].to(f.dtype)).sum()
+                cross = torch.einsum("h,hij->ij", mix, query_key[layer])
+                skip = 1 + self.skip_r[layer].to(f.dtype)
+                r = skip * r + power * (r @ (r.mT @ r)) + f @ (cross @ (f.mT @ r))
+            r = normalise(r) if self.normalised == "all" else r
+            f = normalise(moved)
+            if record is not None:
+                record(f"eigenmap.{step}.F", f)
+                record(f"eigenmap_operator.{step}", r)
+        return f
+
     def _has_kernels(self, x: Tensor) -> bool:
         """Whether the Triton kernels of this stage are wanted and can take these points."""
         fits = USE_TRITON and self.k <= _MOST_KERNEL_FEATURES and x.dtype == torch.float32
@@ -242,39 +328,13 @@ class EigenmapTransformer(nn.Module):
 
     def _start(self, x: Tensor) -> Tensor:
         if self.start is None:
-            return fourier_start(x, self.k)
+            return _FREE_STARTS[self.start_kind](x, self.k)
         if len(self.start) != x.shape[-2]:
             raise ValueError(
                 f"the start was learned for {len(self.start)} points, got {x.shape[-2]}: "
                 "use start='fourier' for any number of points."
             )
         return self.start.to(x.dtype).expand(x.shape[0], -1, -1)
-
-
-def normalise(f: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
-    """Divide every column by its length."""
-    return f / torch.linalg.vector_norm(f, dim=-2, keepdim=True).clamp(min=_SHORTEST_COLUMN)
-
-
-def fourier_start(
-    x: Float[Tensor, "b n d"], k: int, frequency: float = 1.0
-) -> Float[Tensor, "b n k"]:
-    """Return k functions of the points, each of unit length, the first one constant.
-
-    They are cosines of fixed projections of the cloud, centred and scaled to unit size. So
-    they depend on neither the unit, the place nor the number of the points, and permuting
-    the points permutes their rows.
-    """
-    # Halved and divided by n first: sums and differences of huge numbers stay finite.
-    centred = x / 2 - (x / (2 * x.shape[-2])).sum(dim=-2, keepdim=True)
-    largest = centred.abs().amax(dim=(-2, -1), keepdim=True)
-    unit = centred / largest.where(largest > 0, 1)
-    size = unit.square().sum(dim=-1).mean(dim=-1).sqrt()[:, None, None]
-    unit = unit / size.where(size > 0, 1)
-    numbers = _fixed_normals(x.shape[-1] + 1, k, like=x)
-    projections, phases = frequency * numbers[:-1], numbers[-1]
-    waves = torch.cos(unit @ projections[:, 1:] + phases[1:])
-    return normalise(torch.cat([torch.ones_like(unit[..., :1]), waves], dim=-1))
 
 
 def largest_eigenvalue(
@@ -291,28 +351,18 @@ def largest_eigenvalue(
     # The waves are equal on duplicates, so the iteration never meets the vectors that tell
     # duplicates apart; R multiplies those by its skip connections alone.
     unseen = torch.as_tensor(operator.skip_gain(), dtype=x.dtype, device=x.device).square()
-    return torch.maximum(length.amax(dim=-1), unseen).clamp(min=_SHORTEST_COLUMN)
+    return torch.maximum(length.amax(dim=-1), unseen).clamp(min=SHORTEST_COLUMN)
 
 
-def _fixed_normals(rows: int, columns: int, *, like: Tensor) -> Tensor:
-    """Return fixed numbers with a normal distribution: constants of the model, not a draw.
-
-    They are a hash of the position. A generator's state would differ between devices and
-    could not be captured in a CUDA graph.
-    """
-    if exporting():
-        return _fixed_normals_in_python(rows, columns).to(like)
-    index = torch.arange(1, rows * columns + 1, dtype=torch.float64, device=like.device)
-    uniform = (torch.sin(index) * 1e4).remainder(1).clamp(1e-6, 1 - 1e-6)
-    normal = torch.erfinv(2 * uniform - 1) * 2**0.5
-    return normal.reshape(rows, columns).to(like.dtype)
-
-
-def _fixed_normals_in_python(rows: int, columns: int) -> Tensor:
-    """Compute the same numbers outside the graph: ONNX has no inverse error function."""
-    wave = [1e4 * math.sin(i) % 1 for i in range(1, rows * columns + 1)]
-    normal = [NormalDist().inv_cdf(min(max(u, 1e-6), 1 - 1e-6)) for u in wave]
-    return torch.tensor(normal, dtype=torch.float64).reshape(rows, columns)
+def check_normalised(normalise: str, move_operator: bool, scale_operator: bool) -> None:
+    """Raise ``ValueError`` for options of stage 2 that exclude each other."""
+    check_choice("normalise", normalise, NORMALISED)
+    if scale_operator and (move_operator or normalise == "all"):
+        other = "move_operator=True" if move_operator else "normalise='all'"
+        raise ValueError(
+            f"scale_operator=True and {other} exclude each other: one divides R by its "
+            "size once, the other changes R in every layer."
+        )
 
 
 def check_features(k: int, n: int) -> None:

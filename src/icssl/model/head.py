@@ -5,11 +5,14 @@ attention. :class:`EncoderHead` is not in the paper: a standard encoder, for con
 very few labels.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from icssl._util.errors import check_choice, check_positive
+from icssl._util.references import is_reference, object_at
 from icssl.model.attention import attention, bilinear, square_safe, squared_distances
 from icssl.model.stage import STAGE_BACKENDS, Record, check_class_count, check_sizes
 
@@ -34,10 +37,12 @@ class GradientDescentHead(nn.Module):
 
     Parameters
     ----------
-    kernel : {"rbf", "linear", "softmax"}
+    kernel : {"rbf", "linear", "softmax"} or str
         :math:`\exp(-\gamma\|\phi_i - \phi_j\|^2)`, :math:`\phi_i \cdot \phi_j`, or
         :math:`\mathrm{softmax}_j(\gamma\,\phi_i \cdot \phi_j)` over the labelled points;
-        :math:`\gamma` is learned.
+        :math:`\gamma` is learned. ``"module:name"`` is one of your own: a function of
+        queries (b, q, k), keys (b, m, k) and :math:`\gamma` that returns (b, q, m), or a
+        class of modules, made without arguments, that do.
     steps : int
         Number of gradient steps.
     n_classes : int
@@ -70,7 +75,7 @@ class GradientDescentHead(nn.Module):
         gamma: float = 1.0,
     ) -> None:
         super().__init__()
-        check_choice("head kernel", kernel, KERNELS)
+        check_kernel(kernel)
         check_choice("embedding", embedding, EMBEDDINGS)
         check_choice("expectation", expectation, EXPECTATIONS)
         check_sizes(steps=steps, embedding_size=embedding_size, hidden=hidden)
@@ -79,6 +84,7 @@ class GradientDescentHead(nn.Module):
         check_positive("gamma", gamma)
         check_expectation(expectation, embedding)
         self.kernel, self.steps, self.n_classes = kernel, steps, n_classes
+        self.own_kernel = own_kernel_of(kernel)
         self.step_size = nn.Parameter(torch.full((steps,), float(step_size)))
         self.log_gamma = None
         if kernel != "linear":
@@ -93,6 +99,14 @@ class GradientDescentHead(nn.Module):
                 nn.GELU(),
                 nn.Linear(hidden, embedding_size),
             )
+
+    def extra_repr(self) -> str:
+        """Return what was learned, for ``print(model)``."""
+        rates = [round(rate, 4) for rate in self.step_size.tolist()]
+        text = f"kernel={self.kernel!r}, steps={self.steps}, step_size={rates}"
+        if self.log_gamma is None:
+            return text
+        return f"{text}, gamma={self.log_gamma.exp().item():.4g}"
 
     def class_embeddings(self, n_classes: int) -> Float[Tensor, "c e"]:
         """Return W for ``n_classes`` classes."""
@@ -122,6 +136,10 @@ class GradientDescentHead(nn.Module):
         gamma = self.log_gamma.exp()
         if self.kernel == "rbf":
             return (-gamma * squared_distances(query, key)).exp() * readable[:, None]
+        if self.own_kernel is not None:
+            return self.own_kernel(query, key, gamma) * readable[:, None]
+        if self.kernel != "softmax":
+            raise NotImplementedError(f"kernel_matrix has no branch for {self.kernel!r}.")
         scores = gamma * (query @ key.mT)
         # Every episode has a labelled point, so that no row is -inf throughout.
         return scores.masked_fill(~readable[:, None], -torch.inf).softmax(dim=-1)
@@ -192,6 +210,30 @@ class GradientDescentHead(nn.Module):
                 record(f"head.{step}.f", f)
                 record(f"head.{step}.logits", f @ w.mT)
         return kernel @ added.sum(dim=0) @ w.mT
+
+
+OwnKernel = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def check_kernel(kernel: str) -> None:
+    """Raise ``ValueError`` unless a kernel has a branch here or is ``module:name``."""
+    if not is_reference(kernel):
+        check_choice("head kernel", kernel, KERNELS, "module:name of your own")
+
+
+def own_kernel_of(kernel: str) -> OwnKernel | None:
+    """Return the kernel that ``module:name`` names; None for those of this package."""
+    if not is_reference(kernel):
+        return None
+    named = object_at(kernel)
+    if isinstance(named, type) and issubclass(named, nn.Module):
+        return named()
+    if isinstance(named, type) or not callable(named):
+        raise ValueError(
+            f"kernel {kernel!r} must be a function or a class of torch.nn.Module, got "
+            f"{named!r}."
+        )
+    return named
 
 
 def simplex(n_classes: int, *, like: Tensor) -> Float[Tensor, "c c"]:

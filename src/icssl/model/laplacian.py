@@ -16,7 +16,7 @@ from icssl.model.operator import (
 )
 from icssl.model.stage import STAGE_BACKENDS, Record, application_order, check_sizes
 
-KERNELS = ("rbf", "linear")
+KERNELS = ("rbf", "linear", "linear_unbounded")
 
 # Above what rows of the linear walk sum to for the paper's data, and small enough that a
 # dozen applications do not overflow.
@@ -40,9 +40,10 @@ class LaplacianTransformer(nn.Module):
     ----------
     layers, heads : int
         Number of layers, and of heads in each.
-    kernel : {"rbf", "linear"}
+    kernel : {"rbf", "linear", "linear_unbounded"}
         ``"linear"`` is the paper's ablation. Its walk is :math:`v_j \cdot u_i / n`, with
-        rows that could sum to more than 16 drawn in to it: unbounded, x grows cubically.
+        rows that could sum to more than 16 drawn in to it: unbounded, x grows cubically,
+        as printed.
     layer_loops, stage_loops : int
         How often each layer, and the whole stage, is applied.
     attend_to_r : bool
@@ -103,6 +104,15 @@ class LaplacianTransformer(nn.Module):
         stage = cls(layers=1, heads=1).double()  # float64: 1 / sigma is then exact to 1e-16
         stage.start_from_lemma1(sigma)
         return stage
+
+    def bandwidths(self) -> Float[Tensor, "layers heads"]:
+        """Return 1 / sqrt(b c) of every head, in the unit of the points given to it."""
+        return (self.key_scale * self.query_scale).abs().rsqrt()
+
+    def extra_repr(self) -> str:
+        """Return what was learned, for ``print(model)``."""
+        rows = [[round(w, 4) for w in row] for row in self.bandwidths().tolist()]
+        return f"kernel={self.kernel!r}, layers={self.layers}, bandwidths={rows}"
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -222,10 +232,14 @@ class LaplacianTransformer(nn.Module):
         ):
             key = torch.cat([key, _by_head(self.key_scale_r[layer], r)], dim=-1)
             query = torch.cat([query, _by_head(self.query_scale_r[layer], r)], dim=-1)
+        if self.kernel == "rbf":
+            return Walk("rbf", query, key, backend)
+        query, key = square_safe(query, key)
         if self.kernel == "linear":
-            query, key = square_safe(query, key)
             query = _bounded_linear_query(query, key)
-        return Walk(self.kernel, query, key, backend)
+        else:
+            query = query / query.shape[-2]
+        return Walk("linear", query, key, backend)
 
     def _move(self, layer: int, x: Tensor, walk: Walk) -> Tensor:
         if self.skip_x is None or self.mix_x is None:

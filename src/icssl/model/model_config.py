@@ -1,12 +1,14 @@
 """``ModelConfig``: everything that defines a model but its weights, and the presets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from icssl._util.config_fields import added_later
 from icssl._util.errors import check_at_least, check_choice, check_positive
+from icssl._util.references import is_reference
 from icssl.model import head as descent
 from icssl.model import laplacian
-from icssl.model.eigenmap import STARTS, check_features
+from icssl.model.eigenmap import NORMALISED, STARTS, check_features, check_normalised
 from icssl.model.inputs import SCALES
 from icssl.model.stage import check_class_count, check_sizes
 
@@ -18,6 +20,7 @@ _CHOICES = {
     "features": FEATURES,
     "laplacian_kernel": laplacian.KERNELS,
     "start": STARTS,
+    "normalise": NORMALISED,
     "head": HEADS,
     "distance_bias": descent.DISTANCE_BIASES,
     "kernel": descent.KERNELS,
@@ -54,11 +57,16 @@ class ModelConfig:
         Learn the n x n start of R.
     eigenmap_layers, eigenmap_heads, start, scale_operator
         Stage 2: see :class:`icssl.model.eigenmap.EigenmapTransformer`.
+    move_operator, normalise
+        Stage 2 as printed: see :class:`icssl.model.eigenmap.EigenmapTransformer`.
+    project_to : int
+        Learn a projection of the k features to so many, which the head reads; 0 for none.
     layer_loops, stage_loops : int
         How often each layer of stages 1 and 2, and each of these stages, is applied.
-    head : {"descent", "encoder"}
-        Stage 3: :class:`icssl.model.head.GradientDescentHead`, or
-        :class:`icssl.model.head.EncoderHead`.
+    head : {"descent", "encoder"} or str
+        Stage 3: :class:`icssl.model.head.GradientDescentHead`,
+        :class:`icssl.model.head.EncoderHead`, or ``"module:Class"``, a head of your own
+        that is made from this configuration.
     n_classes : int
         Number of classes; a descent head with simplex embeddings takes any.
     kernel, steps, embedding, embedding_size, expectation, hidden, step_size, gamma
@@ -105,10 +113,17 @@ class ModelConfig:
     distance_bias: str = "points"
     init: str = "random"
     noise: float = 0.02
+    # Fields that came later: rows that were stored before have keys without them.
+    move_operator: bool = added_later(False)
+    normalise: str = added_later("features")
+    project_to: int = added_later(0)
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
-            check_choice(name, getattr(self, name), allowed)
+            value = getattr(self, name)
+            if not (name in _MAY_BE_OWN and is_reference(value)):
+                also = "module:Class of your own" if name in _MAY_BE_OWN else ""
+                check_choice(name, value, allowed, also)
         sizes = ["k", "laplacian_layers", "laplacian_heads", "eigenmap_layers"]
         sizes += ["eigenmap_heads", "layer_loops", "stage_loops", "steps"]
         sizes += ["embedding_size", "hidden", "width", "encoder_layers", "encoder_heads"]
@@ -120,23 +135,51 @@ class ModelConfig:
         check_at_least("noise", self.noise, 0)
         if self.head == "descent":
             descent.check_expectation(self.expectation, self.embedding)
-        elif self.width % self.encoder_heads:
+        elif self.head == "encoder" and self.width % self.encoder_heads:
             raise ValueError(
                 "width must be a multiple of encoder_heads, got "
                 f"{self.width} and {self.encoder_heads}."
             )
+        check_normalised(self.normalise, self.move_operator, self.scale_operator)
+        self._check_exclusions()
         if self.tied_to_n and self.n_points is None:
             raise ValueError("a learned start needs n_points, the n it is learned for.")
+        if self.n_points is not None:
+            check_sizes(n_points=self.n_points)
+            check_at_least("n_points", self.n_points, 2)
+            check_features(self.k, self.n_points)
+
+    def _check_exclusions(self) -> None:
+        """Raise ``ValueError`` for two options of which one makes the other void."""
         if self.init == "lemma" and self.layer_loops * self.stage_loops > 1:
             raise ValueError(
                 "init='lemma' needs layer_loops = stage_loops = 1, got "
                 f"{self.layer_loops} and {self.stage_loops}: a looped layer gives a power "
                 "of the lemma's Laplacian."
             )
-        if self.n_points is not None:
-            check_sizes(n_points=self.n_points)
-            check_at_least("n_points", self.n_points, 2)
-            check_features(self.k, self.n_points)
+        if self.init == "lemma" and self.normalise == "all":
+            raise ValueError(
+                "init='lemma' and normalise='all' exclude each other: Lemma 2 needs R as "
+                "it is."
+            )
+        if not 0 <= self.project_to <= self.k:
+            raise ValueError(
+                f"project_to must be from 0 to k = {self.k}, got {self.project_to}."
+            )
+        if self.features == "eigenmap":
+            return
+        for known in fields(self):
+            value = getattr(self, known.name)
+            if known.name in _OF_STAGES and value != known.default:
+                raise ValueError(
+                    f"{known.name}={value!r} and features={self.features!r} exclude each "
+                    "other: a head alone has no stages 1 and 2. Use features='eigenmap'."
+                )
+
+    @property
+    def head_features(self) -> int:
+        """Number of features that the head reads from stage 2, or of eigenvectors."""
+        return self.project_to or self.k
 
     @property
     def tied_to_n(self) -> bool:
@@ -149,17 +192,35 @@ class ModelConfig:
         """Return a named configuration, with any field changed.
 
         ``"paper"``
-            Orig+E2E-ICL as published: a learned start for n = 100 and learned class
-            embeddings, points neither centred nor scaled.
+            Orig+E2E-ICL as printed: the MLP of 576 weights for the expectation, learned
+            starts, attention to R too, R changed and normalised in stage 2; points neither
+            centred nor scaled. The numbers of layers and heads are ours.
+        ``"paper_8_32_8"``
+            The same with the other MLP of 576 weights, and "unknown" as a third class.
+        ``"paper_24"``
+            Consistent with the factor 24 of the printed totals: six layers of four heads in
+            both stages, ten features projected to four.
+        ``"paper_scalars"``
+            What was called ``"paper"`` before: the exact expectation, R neither attended to
+            nor changed.
         ``"paper_lap_linear"``, ``"paper_lap_pe_1layer"``
-            Its two ablations: stage 1 without the RBF; one layer per stage, no loops.
+            The two ablations of ``"paper"``: stage 1 without the RBF; one layer per stage,
+            no loops.
+        ``"paper_orig_icl"``, ``"paper_eig_icl"``
+            The head of ``"paper"`` alone, on raw coordinates and on eigenvectors.
         ``"orig_icl"``, ``"eig_icl"``
-            The head alone, on coordinates and on ground-truth eigenvectors.
+            A head alone with the exact expectation, on scaled coordinates and on
+            eigenvectors.
         ``"free"``
             The paper's stages, free of n, order, place, scale and class names.
         ``"encoder"``
             The same representation under the encoder head.
         """
+        if name in OF_TRAINING:
+            raise ValueError(
+                f"{name!r} is a preset of `icssl train`; its model starts from "
+                f"ModelConfig.preset({OF_TRAINING[name]!r})."
+            )
         check_choice("preset", name, _PRESETS)
         return cls(**{**_PRESETS[name], **changes})
 
@@ -181,7 +242,10 @@ class ModelConfig:
         return cls(**{**values, **changes})
 
 
-_PAPER: dict[str, Any] = {
+_MAY_BE_OWN = ("head", "kernel")
+_OF_STAGES = ("move_operator", "normalise", "project_to")  # the older ones are ignored
+
+_SCALARS: dict[str, Any] = {
     "n_points": 100,
     "start": "learned",
     "embedding": "learned",
@@ -189,9 +253,34 @@ _PAPER: dict[str, Any] = {
     "scale": "none",
     "sigma": 0.05,  # the paper draws clouds of width 0.04 to 0.2
 }
+# An MLP 16-16-16 with biases has 544 weights, and two embeddings of 16 have 32: the 576 of
+# the paper's table, apart from the step size and gamma.
+_MLP: dict[str, Any] = {
+    "embedding": "learned",
+    "embedding_size": 16,
+    "expectation": "mlp",
+    "hidden": 16,
+}
+_PAPER: dict[str, Any] = {
+    **_SCALARS,
+    **_MLP,
+    "attend_to_r": True,
+    "move_operator": True,
+    "normalise": "all",
+}
 _HEAD_ALONE: dict[str, Any] = {"embedding": "learned"}
 _PRESETS: dict[str, dict[str, Any]] = {
     "paper": _PAPER,
+    # 8-32-8 with biases has 552 weights, and three embeddings of 8 have 24: 576 as well.
+    "paper_8_32_8": {**_PAPER, "embedding_size": 8, "hidden": 32, "n_classes": 3},
+    "paper_24": {
+        **_PAPER,
+        "laplacian_layers": 6,
+        "eigenmap_layers": 6,
+        "k": 10,
+        "project_to": 4,
+    },
+    "paper_scalars": _SCALARS,
     "paper_lap_linear": {**_PAPER, "laplacian_kernel": "linear", "sigma": 1.0},
     "paper_lap_pe_1layer": {
         **_PAPER,
@@ -200,6 +289,15 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "layer_loops": 1,
         "stage_loops": 1,
     },
+    # Points are 0.1 apart across a cloud of the paper.
+    "paper_orig_icl": {
+        **_MLP,
+        "features": "coordinates",
+        "centre": False,
+        "scale": "none",
+        "gamma": 100.0,
+    },
+    "paper_eig_icl": {**_MLP, "features": "eigenvectors"},
     # Scaled points are tens of units apart across a cloud, eigenvectors about one.
     "orig_icl": {**_HEAD_ALONE, "features": "coordinates", "gamma": 0.05},
     "eig_icl": {**_HEAD_ALONE, "features": "eigenvectors"},
@@ -207,3 +305,13 @@ _PRESETS: dict[str, dict[str, Any]] = {
     "encoder": {"head": "encoder"},
 }
 PRESETS = tuple(_PRESETS)
+
+OF_TRAINING = {
+    **dict.fromkeys(("e2e_icl", "e2e_waves", "e2e_wide"), "free"),
+    **dict.fromkeys(("lap_linear", "lap_pe_1layer"), "free"),
+    "e2e_encoder": "encoder",
+    "eig_icl_gamma": "eig_icl",
+    "orig_icl_gamma": "orig_icl",
+    **dict.fromkeys(("paper_linear", "paper_combined"), "paper"),
+}
+"""Presets of ``icssl train`` that are none here, with the preset of their models."""

@@ -38,9 +38,13 @@ class _AttentionHead:
             weights = (-squared_distances(query, key)).exp() * readable[:, None]
         elif self.kernel == "linear":
             weights = query @ key.mT * readable[:, None]
-        else:
+        elif self.kernel == "softmax":
             scores = (query @ key.mT).masked_fill(~readable[:, None], -torch.inf)
             weights = scores.softmax(dim=-1)
+        else:
+            raise NotImplementedError(
+                f"the token Transformer has no attention for the kernel {self.kernel!r}."
+            )
         return weights @ (tokens @ self.w_value) @ self.projection
 
 

@@ -1,8 +1,10 @@
 """``ICSSLTransformer``: the three stages in a row."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from icssl._util.references import is_reference, object_at
 from icssl.episodes.episode import Episode
 from icssl.model.eigenmap import EigenmapTransformer, check_features
 from icssl.model.head import EncoderHead, GradientDescentHead
@@ -35,6 +37,10 @@ class ICSSLTransformer(nn.Module):
         self.laplacian = self.eigenmap = None
         if config.features == "eigenmap":
             self.laplacian, self.eigenmap = _build_stages(config)
+        self.project = None
+        if config.project_to:
+            first = torch.eye(config.k, config.project_to)
+            self.project = nn.Parameter(first + 0.1 * torch.randn_like(first))
         self.head = _build_head(config)
         if config.init == "lemma":
             if config.noise == 0:  # constructed: its small eigenvalues need the digits
@@ -89,13 +95,43 @@ class ICSSLTransformer(nn.Module):
         trace["logits"] = self.forward(episode, record=trace.__setitem__)
         return trace
 
+    def learned_scales(self) -> dict[str, Tensor]:
+        """Return learned bandwidths and step sizes by name, with one row per layer.
+
+        ``laplacian.bandwidth`` is 1 / sqrt(b c), in the unit of the points that stage 1
+        sees, and ``laplacian.attracts`` says where b c > 0, so that near points count more
+        than far ones; ``laplacian.weight`` is a' of every head and ``laplacian.skip`` s'.
+        ``eigenmap.power`` is b c, the weight of R R^T in every head. ``head.step_size`` is
+        alpha of every step and ``head.gamma`` the kernel's.
+        """
+        scales: dict[str, Tensor] = {}
+        if self.laplacian is not None and self.eigenmap is not None:
+            scales = {
+                "laplacian.bandwidth": self.laplacian.bandwidths(),
+                "laplacian.attracts": self.laplacian.key_scale * self.laplacian.query_scale
+                > 0,
+                "laplacian.weight": self.laplacian.mix_r,
+                "laplacian.skip": self.laplacian.skip_r,
+                "eigenmap.power": self.eigenmap.key_r * self.eigenmap.query_r,
+            }
+        if isinstance(self.head, GradientDescentHead):
+            scales["head.step_size"] = self.head.step_size
+            if self.head.log_gamma is not None:
+                scales["head.gamma"] = self.head.log_gamma.exp()
+        return {name: value.detach().clone() for name, value in scales.items()}
+
     def check_fits(self, episode: Episode) -> None:
         """Raise ``ValueError`` if this model cannot take such episodes.
 
         Reads shapes alone, no values, so that it does not wait for a GPU.
         """
+        if not isinstance(episode, Episode):
+            raise TypeError(
+                f"a model takes an Episode, got {type(episode).__name__}: build one with "
+                "Episode(x, y, labelled), or Episode.single for one context."
+            )
         config, n = self.config, episode.x.shape[-2]
-        fixed = config.head == "encoder" or config.embedding == "learned"
+        fixed = config.head != "descent" or config.embedding == "learned"
         if fixed and episode.n_classes > config.n_classes:
             raise ValueError(
                 f"the model has {config.n_classes} classes, got {episode.n_classes}: set "
@@ -139,6 +175,7 @@ class ICSSLTransformer(nn.Module):
             # The start reads x, whose axes do not depend on the order of the points.
             # Columns of unit length have entries near n^-1/2; the head wants them near one.
             phi = unit * self.eigenmap(operator, x, backend=backend, record=record)
+            phi = phi if self.project is None else phi @ self.project.to(phi.dtype)
         elif self.config.features == "eigenvectors" and episode.features is not None:
             phi = unit * episode.features[..., : self.config.k].to(dtype)
         else:
@@ -181,14 +218,18 @@ def _build_stages(config: ModelConfig) -> tuple[LaplacianTransformer, EigenmapTr
         start=config.start,
         start_points=config.n_points if config.start == "learned" else None,
         scale_operator=config.scale_operator,
+        move_operator=config.move_operator,
+        normalise=config.normalise,
     )
     return first, second
 
 
-def _build_head(config: ModelConfig) -> GradientDescentHead | EncoderHead:
+def _build_head(config: ModelConfig) -> nn.Module:
+    if is_reference(config.head):
+        return _own_head(config)
     if config.head == "encoder":
         return EncoderHead(
-            config.k,
+            config.head_features,
             config.n_classes,
             width=config.width,
             heads=config.encoder_heads,
@@ -206,3 +247,14 @@ def _build_head(config: ModelConfig) -> GradientDescentHead | EncoderHead:
         step_size=config.step_size,
         gamma=config.gamma,
     )
+
+
+def _own_head(config: ModelConfig) -> nn.Module:
+    """Return the head that ``module:Class`` names, made from the configuration."""
+    made = object_at(config.head)
+    if not (isinstance(made, type) and issubclass(made, nn.Module)):
+        raise ValueError(
+            f"head={config.head!r} must be a class of torch.nn.Module that is made from a "
+            f"ModelConfig, got {made!r}."
+        )
+    return made(config)

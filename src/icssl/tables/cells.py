@@ -108,7 +108,7 @@ def is_missing(cell: Any) -> bool:
     return cell is None or type(cell).__name__ in names
 
 
-def _as_number(cell: Any) -> float | None:
+def as_number(cell: Any) -> float | None:
     """Return a cell as a number, times in seconds; NaN if missing, None if no number.
 
     A number too large for float64 is infinite here.
@@ -155,7 +155,7 @@ def as_numbers(cells: ndarray) -> ndarray | None:
         return None
     numbers = np.empty(len(cells))
     for row, cell in enumerate(cells):
-        number = _as_number(cell)
+        number = as_number(cell)
         if number is None:
             return None
         numbers[row] = number

@@ -1,8 +1,6 @@
-"""``ColumnEncoder``: the columns of a table as numbers of comparable size.
+"""``ColumnEncoder``: columns as numbers; ``ColumnScale``; ``row_chunks`` of a table."""
 
-``ColumnScale`` is the scaling alone, and ``row_chunks`` cuts a table into parts.
-"""
-
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,17 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from icssl.tables.cells import as_numbers, as_texts, plain_table
+from icssl.tables.column_reading import ColumnReading, Hints, TextColumn, hints_of
+from icssl.tables.table_columns import (
+    CategoryCells,
+    columns_of,
+    has_parts,
+    is_frame,
+    refuse_complex,
+    refuse_equal_names,
+    refuse_one_dimension,
+    stack_columns,
+)
 from icssl.tables.units import UNIT_NUMBERS, column_kinds, common_factors, unit_numbers
 
 MOST_CATEGORIES = 50
@@ -52,16 +61,17 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
     Texts and categories, numeric ones of pandas too, become a column for each of the 50
     most frequent categories: ``1 / sqrt(2)`` where a row has it, else 0, so that two rows
     of different categories are as far apart as numbers that differ by one standard
-    deviation. An unknown or missing category is 0 everywhere. Text is never read as a
-    number: ``"10"`` is a category.
+    deviation. An unknown or missing category is 0 everywhere.
+
+    Texts of a data frame that are numbers or dates are read by the rules of files, unless
+    they are categories there. Texts of an array or a list are categories.
 
     A sparse matrix is made dense where it has at most 2^24 cells. A larger one is
     projected on its 256 leading singular vectors (with fixed random numbers, so that equal
     data give equal columns); these are divided by one number, since the trailing ones are
     noise, and none of its cells may be missing.
 
-    Numbers come first in the result, then categories, then where cells are missing, each in
-    the order of the table.
+    Numbers come first in the result, then categories, then where cells are missing.
 
     Attributes
     ----------
@@ -72,6 +82,8 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         What tells whether columns share a unit (:func:`icssl.tables.units.unit_numbers`).
     standard_unit_numbers_ : ndarray of shape (6,)
         The same, had the columns been standardised before: then units tell nothing.
+    readings_ : dict of int to ColumnReading
+        How columns of texts were read that are numbers or dates, by their places.
     n_features_in_ : int
         Number of columns of the table.
     feature_names_in_ : ndarray of str
@@ -100,10 +112,13 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
                 self.standard_unit_numbers_ = self.unit_numbers_
                 return self
             table = table.toarray()
-        columns = _columns(table)
+        columns = columns_of(table)
         numbers = [self._numbers(cells, j) for j, cells in enumerate(columns)]
+        self.readings_ = self._read_texts(columns, numbers) if is_frame(table) else {}
+        for j, reading in self.readings_.items():
+            numbers[j] = self._finite(reading.numbers(columns[j]), j)
         self._numeric = [j for j, column in enumerate(numbers) if column is not None]
-        stacked = _stack([numbers[j] for j in self._numeric], table)
+        stacked = stack_columns([numbers[j] for j in self._numeric], table)
         self._scale = ColumnScale.fit(stacked)
         self._categories = {
             j: _frequent(as_texts(columns[j]))
@@ -137,9 +152,10 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
             return self._projection(table)
         if sparse.issparse(table):
             table = table.toarray()
-        columns = _columns(table)
-        numbers = [self._must_be_numbers(columns[j], j) for j in self._numeric]
-        stacked = _stack(numbers, table)
+        columns = columns_of(table)
+        texts = is_frame(table)
+        numbers = [self._must_be_numbers(columns[j], j, texts) for j in self._numeric]
+        stacked = stack_columns(numbers, table)
         parts = [self._scale(stacked)]
         parts += [
             _one_hot(as_texts(columns[j]), categories)
@@ -159,9 +175,10 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
             cells = np.asarray(X)
             # A text would make texts of all numbers.
             X = np.asarray(X, dtype=object) if cells.dtype.kind in "US" else cells
-        _refuse_one_dimension(X)
+        refuse_one_dimension(X)
         rules = {"dtype": None, "ensure_all_finite": False, "estimator": self}
-        if _is_frame(X):
+        if is_frame(X):
+            refuse_equal_names(X)
             check_array(np.broadcast_to(0, X.shape), **rules)  # for scikit-learn's errors
             table = X
         else:
@@ -176,23 +193,58 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         return str(j) if names is None else repr(names[j])
 
-    def _numbers(self, cells: "ndarray | _Labels", j: int) -> ndarray | None:
+    def _numbers(self, cells: "ndarray | CategoryCells", j: int) -> ndarray | None:
         """Return a column as finite numbers and NaN, or None if it holds anything else."""
-        if isinstance(cells, _Labels):
+        if isinstance(cells, CategoryCells):
             return None
-        _refuse_complex(cells)
+        refuse_complex(cells)
         numbers = as_numbers(cells)
-        if numbers is not None and np.isinf(numbers).any():
+        return None if numbers is None else self._finite(numbers, j)
+
+    def _finite(self, numbers: ndarray, j: int) -> ndarray:
+        if np.isinf(numbers).any():
             self._refuse_infinite(int(np.isinf(numbers).argmax()), j)
         return numbers
 
-    def _must_be_numbers(self, cells: "ndarray | _Labels", j: int) -> ndarray:
-        plain = np.array(list(cells), dtype=object) if isinstance(cells, _Labels) else cells
-        numbers = self._numbers(plain, j)
+    def _read_texts(
+        self, columns: Sequence[Any], numbers: Sequence[ndarray | None]
+    ) -> dict[int, ColumnReading]:
+        """Return how columns of texts are read that are numbers or dates."""
+        found = {
+            j: TextColumn(self._name(j).strip("'"), list(cells))
+            for j, cells in enumerate(columns)
+            if numbers[j] is None and not isinstance(cells, CategoryCells)
+        }
+        hints, readings = hints_of(found.values(), Hints()), {}
+        if not hints.decimal and any(map(has_parts, numbers)):
+            hints = Hints(".", hints.order)
+        for j, column in found.items():
+            reading, doubts = column.read(hints)
+            if reading.kind != "category":
+                readings[j] = reading
+            for doubt in doubts:
+                warnings.warn(doubt, stacklevel=2)
+        return readings
+
+    def _must_be_numbers(
+        self, cells: "ndarray | CategoryCells", j: int, may_be_texts: bool
+    ) -> ndarray:
+        plain = np.array(list(cells), dtype=object)
+        plain = plain if isinstance(cells, CategoryCells) else cells
+        numbers, said = self._numbers(plain, j), "a cell that is no number"
+        if numbers is None and may_be_texts:
+            known = self.readings_.get(j)
+            tries = [known] if known else [ColumnReading("number"), ColumnReading("date")]
+            for reading in tries:
+                try:
+                    numbers = self._finite(reading.numbers(plain), j)
+                    break
+                except ValueError as error:
+                    said = f"a cell that is none: {error}"
         if numbers is None:
             raise ValueError(
-                f"column {self._name(j)} held numbers when it was fitted, and now has a "
-                "cell that is no number."
+                f"column {self._name(j)} held numbers when it was fitted, and now has "
+                f"{said}."
             )
         return numbers
 
@@ -286,51 +338,6 @@ class _Projection:
     def __call__(self, table: Any) -> Float[ndarray, "n d"]:
         scaled = (self.svd.transform(table / self.size) - self.mean) / self.sd
         return np.clip(scaled, -_FARTHEST, _FARTHEST)
-
-
-class _Labels(list[Any]):
-    """Cells of a column that its table says are categories, whatever they look like."""
-
-
-def _is_frame(X: Any) -> bool:
-    return hasattr(X, "iloc") or hasattr(X, "get_columns")  # pandas, polars
-
-
-def _columns(table: Any) -> Sequence[ndarray | _Labels]:
-    """Return the columns of a data frame or of a 2-d array, in order."""
-    if isinstance(table, ndarray):
-        return list(table.T)
-    if hasattr(table, "get_columns"):
-        return [column.to_numpy() for column in table.get_columns()]
-    columns = (table.iloc[:, j] for j in range(table.shape[1]))
-    return [
-        # As objects, since categories of large whole numbers would become floats.
-        _Labels(column.astype(object))
-        if str(column.dtype) == "category"
-        else column.to_numpy()
-        for column in columns
-    ]
-
-
-def _stack(columns: Sequence[Any], table: Any) -> Float[ndarray, "d n"]:
-    """Return columns one below the other; without columns, an empty array of this width."""
-    return np.stack(columns) if columns else np.empty((0, table.shape[0]))
-
-
-def _refuse_one_dimension(X: Any) -> None:
-    """Refuse one dimension in the words of scikit-learn, which would print all cells."""
-    shape = getattr(X, "shape", ())
-    if len(shape) == 1:
-        raise ValueError(
-            f"Expected 2D array, got 1D array of shape {shape}. Reshape your data: "
-            "X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row."
-        )
-
-
-def _refuse_complex(cells: ndarray) -> None:
-    kind, wrong = cells.dtype.kind, (complex, np.complexfloating)
-    if kind == "c" or (kind == "O" and any(isinstance(cell, wrong) for cell in cells)):
-        raise ValueError("Complex data not supported: give real numbers.")
 
 
 def _frequent(texts: Sequence[str | None]) -> tuple[str, ...]:

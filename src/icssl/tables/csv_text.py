@@ -1,10 +1,11 @@
-"""CSV: cells as what they look like, and as they are written."""
+"""CSV and its relatives: cells as they are written, by any separator."""
 
 import csv
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from io import TextIOWrapper
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,57 +14,75 @@ from numpy import ndarray
 
 from icssl._util.errors import reason_of
 from icssl.tables.cells import exact_number
+from icssl.tables.column_reading import NOT_THERE
+from icssl.tables.formulas import harmless
 from icssl.tables.table_file import (
     FileTable,
     ReadOptions,
     Source,
-    check_names,
     without_blanks,
 )
+from icssl.tables.table_warning import TableWarning, quoted
+from icssl.tables.text_files import SEPARATORS, decode, guess_separator
 
-_SEPARATORS = ";\t|,"
 _NUMBER = re.compile(
     r"[-+]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:e[-+]?[0-9]+)?|[-+]?inf(?:inity)?",
     re.IGNORECASE,
 )
 _BOOLEANS = {"true": True, "false": False}
-_ENCODING = "utf-8-sig"  # without the mark that some programs put before a text
 
 
 def read_csv(source: Source, options: ReadOptions) -> FileTable:
-    """Read a CSV file; empty cells, NA, NaN and null are missing."""
+    """Read a text file with one row per line, every cell as it is written."""
     import pandas as pd
 
-    _check_lines(source, options)
-    # The target stays text: pandas makes floats of whole numbers where a cell is missing.
-    dtype = {} if options.target is None else {options.target: str}
+    decoded = decode(source, options)
+    separator = options.separator or guess_separator(decoded.text)
+    header, repeats = _check_lines(source.name, decoded.text, separator, options)
+    names, warnings = unique_names(header)
     try:
-        with source.open() as file:
-            frame = pd.read_csv(
-                file,
-                sep=options.separator,
-                encoding=_ENCODING,
-                index_col=False,
-                low_memory=False,
-                dtype=dtype,
-            )
+        frame = pd.read_csv(
+            StringIO(decoded.text),
+            sep=separator,
+            index_col=False,
+            header=0,
+            names=names,
+            dtype=str,
+            keep_default_na=False,
+            skip_blank_lines=True,
+        )
     except ValueError as error:
         raise ValueError(
             f"{source.name} cannot be read as .csv: {reason_of(error)}."
         ) from error
+    if repeats:
+        frame, warning = _without_headers(frame, header)
+        warnings.append(warning)
+    notes = (
+        f"{decoded.encoding_name}, separator {SEPARATORS.get(separator, repr(separator))}",
+    )
     return FileTable(
         frame,
-        partial(_text_labels, frame),
-        partial(_read_texts, source, options.separator),
-        _other_separator([str(name) for name in frame.columns], options.separator),
+        partial(text_labels, frame, options.missing),
+        lambda: frame,
+        "" if len(names) > 1 else " Is the separator right?",
+        notes,
+        (*decoded.warnings, *warnings),
+        is_text=True,
+        separator=separator,
     )
+
+
+def read_tsv(source: Source, options: ReadOptions) -> FileTable:
+    """Read a text file whose cells are separated by tabs, unless another is given."""
+    return read_csv(source, replace(options, separator=options.separator or "\t"))
 
 
 def write_csv(
     texts: Any, columns: Mapping[str, ndarray], path: Path, separator: str
 ) -> None:
-    """Write the cells as they were read, and more columns."""
-    frame = texts.assign(**columns)
+    """Write the cells as they were read, and more columns; none that a program runs."""
+    frame = harmless(texts.assign(**columns))
     frame.to_csv(
         path,
         index=False,
@@ -74,73 +93,104 @@ def write_csv(
     )
 
 
-def _read_texts(source: Source, separator: str) -> Any:
-    """Return cells as they are written, so that 1.10 and 007 stay as they are."""
-    import pandas as pd
-
-    with source.open() as file:
-        return pd.read_csv(
-            file,
-            sep=separator,
-            encoding=_ENCODING,
-            index_col=False,
-            dtype=str,
-            keep_default_na=False,
-        )
+def write_tsv(texts: Any, columns: Mapping[str, ndarray], path: Path, _: str) -> None:
+    """Write the cells as they were read, and more columns, with tabs between them."""
+    write_csv(texts, columns, path, "\t")
 
 
-def _text_labels(frame: Any, name: str) -> ndarray:
+def unique_names(header: Sequence[str]) -> tuple[list[str], list[TableWarning]]:
+    """Return a name for every column, as pandas chooses them, and warn of equal ones.
+
+    Examples
+    --------
+    >>> unique_names(["a", "", "a"])[0]
+    ['a', 'Unnamed: 1', 'a.1']
+    """
+    taken, names, repeated = set(header), [], {}
+    seen: dict[str, int] = {}
+    for place, name in enumerate(header):
+        unique = (name.strip() and name) or f"Unnamed: {place}"
+        if unique in seen:
+            count = seen[unique]
+            while f"{unique}.{count}" in taken:
+                count += 1
+            seen[unique] = count + 1
+            repeated[unique] = f"{unique}.{count}"
+            unique = f"{unique}.{count}"
+            taken.add(unique)
+        seen.setdefault(unique, 1)
+        names.append(unique)
+    if not repeated:
+        return names, []
+    said = (
+        f"{quoted(list(repeated))} is the name of several columns: the later ones are "
+        f"called {quoted(list(repeated.values()))}."
+    )
+    return names, [TableWarning(said, "drop", [next(iter(repeated.values()))])]
+
+
+def _without_headers(frame: Any, header: Sequence[str]) -> tuple[Any, TableWarning]:
+    """Leave out rows that repeat the header, as files that were joined have them."""
+    repeated = (frame == np.array(header, dtype=object)).all(axis=1)
+    said = (
+        f"the header is repeated in {int(repeated.sum()):,} of the lines below it, the "
+        f"first in row {int(repeated.to_numpy().argmax()):,}: these lines are left out."
+    )
+    return frame[~repeated].reset_index(drop=True), TableWarning(said)
+
+
+def text_labels(frame: Any, missing: Sequence[str], name: str) -> ndarray:
     """Return a column of texts as booleans or numbers, if all of its cells are such."""
-    cells = without_blanks(frame[name].to_numpy(dtype=object))
+    cells = without_blanks(np.array(frame[name], dtype=object))
+    absent = NOT_THERE.union(text.strip() for text in missing)
+    cells[[isinstance(cell, str) and cell.strip() in absent for cell in cells]] = None
     present = np.array([isinstance(cell, str) for cell in cells], dtype=bool)
-    texts = cells[present]
-    if all(_NUMBER.fullmatch(text.strip()) for text in texts):
+    texts = [text.strip() for text in cells[present]]
+    if all(map(_NUMBER.fullmatch, texts)):
         cells[present] = [exact_number(text) for text in texts]
     elif all(text.lower() in _BOOLEANS for text in texts):
         cells[present] = [_BOOLEANS[text.lower()] for text in texts]
     return cells
 
 
-def _check_lines(source: Source, options: ReadOptions) -> None:
-    """Refuse a file with lines cut short, which pandas would fill with missing cells.
+def _check_lines(
+    name: str, text: str, separator: str, options: ReadOptions
+) -> tuple[list[str], int]:
+    """Return the header, and how many lines repeat it; refuse lines that are cut short.
 
     A file beyond the limits is refused here too: pandas needs 3 kB for every column.
     """
-    name, limits, separator = source.name, options.limits, options.separator
+    limits = options.limits
     header: list[str] = []
-    line, rows = 1, 0
-    _allow_long_cells(source.size)
+    line, rows, repeats = 1, 0, 0
+    _allow_long_cells(len(text))
+    lines = csv.reader(StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
-        with TextIOWrapper(source.open(), encoding=_ENCODING, newline="") as file:
-            lines = csv.reader(file, delimiter=separator, strict=True)
-            for cells in lines:
-                line = lines.line_num
-                if limits is not None:
-                    limits.check_columns(name, len(cells))
-                if not header:
-                    header = cells
-                    check_names(name, "column", cells, [])
-                    continue
-                if not cells:
-                    continue  # a blank line, which pandas skips
-                if len(cells) != len(header):
-                    raise ValueError(
-                        f"{name}, line {line}, has {len(cells)} fields and the header has "
-                        f"{len(header)}: the file may be cut short."
-                        f"{_other_separator(header, separator)}"
-                    )
-                rows += 1
-                if limits is not None:
-                    limits.check_rows(name, rows, f"more than {limits.rows:,}")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{name} is not text in UTF-8: {reason_of(error)}. Save it as UTF-8."
-        ) from error
+        for cells in lines:
+            line = lines.line_num
+            if limits is not None:
+                limits.check_columns(name, len(cells))
+            if not header:
+                header = cells
+                continue
+            if not cells:
+                continue  # a blank line, which pandas skips
+            if len(cells) != len(header):
+                raise ValueError(
+                    f"{name}, line {line}, has {len(cells)} fields and the header has "
+                    f"{len(header)}: the file may be cut short, or its separator is not "
+                    f"{separator!r}."
+                )
+            rows += 1
+            repeats += cells == header
+            if limits is not None:
+                limits.check_rows(name, rows, f"more than {limits.rows:,}")
     except csv.Error as error:
         raise ValueError(
             f"{name} cannot be read from line {line + 1} on: {reason_of(error)}. The file "
             "may be cut short."
         ) from error
+    return header, repeats
 
 
 def _allow_long_cells(size: int) -> None:
@@ -149,11 +199,3 @@ def _allow_long_cells(size: int) -> None:
     The limit is one for all threads, so it is never lowered while another thread reads.
     """
     csv.field_size_limit(max(csv.field_size_limit(), min(size, 2**31 - 1)))
-
-
-def _other_separator(header: Sequence[str], separator: str) -> str:
-    """Return the end of a message about a header of one cell: which separator to try."""
-    if len(header) != 1:
-        return ""
-    marks = [mark for mark in _SEPARATORS if mark in header[0] and mark != separator]
-    return f" Try --separator {marks[0]!r}." if marks else " Is the separator right?"

@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Literal
 
 from numpy import ndarray
 
-from icssl.tables.csv_text import read_csv, write_csv
+from icssl._util.errors import EXTRA
+from icssl.tables.csv_text import read_csv, read_tsv, write_csv, write_tsv
+from icssl.tables.feather import read_feather, write_feather
+from icssl.tables.json_lines import read_json, write_json_lines
 from icssl.tables.npz import read_npy, read_npz, write_npz
+from icssl.tables.packed import PACKED, unpack
 from icssl.tables.parquet import read_parquet, write_parquet
+from icssl.tables.spreadsheets import read_xlsx, write_xlsx
 from icssl.tables.table_file import FileTable, ReadOptions, Source
 
 
@@ -35,22 +40,32 @@ class TableFormat:
         read as a data frame, and a compressed format must hold to ``options.limits`` before
         it unpacks anything.
     packages : tuple of str
-        Packages to import, which ``pip install 'icssl[tables]'`` installs.
+        Packages to import, which the extra ``tables`` installs.
+    stores : {"texts", "values", "arrow", "arrays"}
+        What ``write`` takes: a data frame with cells as they stand in a text file, or with
+        values; a table of Arrow; or named arrays.
     """
 
     read: Callable[[Source, ReadOptions], FileTable]
     write: Callable[[Any, Mapping[str, ndarray], Path, str], None] | None = None
     on_page: bool = False
     packages: tuple[str, ...] = ("pandas",)
+    stores: Literal["texts", "values", "arrow", "arrays"] = "texts"
 
 
+_ARROW = ("pandas", "pyarrow")
+_JSON = TableFormat(read_json, write_json_lines, on_page=True, stores="values")
 FORMATS: dict[str, TableFormat] = {
     ".csv": TableFormat(read_csv, write_csv, on_page=True),
-    ".parquet": TableFormat(
-        read_parquet, write_parquet, on_page=True, packages=("pandas", "pyarrow")
-    ),
-    ".npz": TableFormat(read_npz, write_npz, packages=()),
-    ".npy": TableFormat(read_npy, packages=()),
+    ".parquet": TableFormat(read_parquet, write_parquet, True, _ARROW, "arrow"),
+    ".npz": TableFormat(read_npz, write_npz, packages=(), stores="arrays"),
+    ".npy": TableFormat(read_npy, packages=(), stores="arrays"),
+    ".tsv": TableFormat(read_tsv, write_tsv, on_page=True),
+    ".xlsx": TableFormat(read_xlsx, write_xlsx, True, ("pandas", "openpyxl"), "values"),
+    ".jsonl": _JSON,
+    ".ndjson": _JSON,
+    ".json": TableFormat(read_json, on_page=True, stores="values"),
+    ".feather": TableFormat(read_feather, write_feather, False, _ARROW, "arrow"),
 }
 """All formats by their suffix."""
 
@@ -74,9 +89,15 @@ def writable_suffixes() -> list[str]:
     return [suffix for suffix, form in FORMATS.items() if form.write is not None]
 
 
+def readable_suffixes() -> list[str]:
+    """Return the suffixes of files with columns by name, packed ones too."""
+    named = [suffix for suffix in FORMATS if suffix != ".npy"]  # its columns have no names
+    return [*named, *PACKED]
+
+
 def page_suffixes() -> list[str]:
     """Return the suffixes of files that the page of ``icssl explore`` takes."""
-    return [suffix for suffix, form in FORMATS.items() if form.on_page]
+    return [*(suffix for suffix, form in FORMATS.items() if form.on_page), *PACKED]
 
 
 def read_file(
@@ -96,10 +117,15 @@ def read_file(
         Suffixes to take; by default all.
     """
     options = options or ReadOptions()
+    options.check()
     suffixes, suffix = list(FORMATS if allowed is None else allowed), suffix_of(source.name)
     if suffix not in suffixes:
         raise ValueError(f"{source.name} must end in {', '.join(suffixes)}.")
     source.check()
+    if suffix in PACKED:
+        # One layer: what is packed twice is refused by its name.
+        inside = [one for one in suffixes if one not in PACKED]
+        return read_file(unpack(source, options), options, inside)
     form = FORMATS[suffix]
     _check_installed(suffix, form.packages)
     table = form.read(source, options)
@@ -116,5 +142,5 @@ def _check_installed(suffix: str, packages: Iterable[str]) -> None:
             import_module(package)
         except ImportError as error:
             raise ImportError(
-                f"{suffix} files need {package}: pip install 'icssl[tables]'."
+                f"{suffix} files need {package}: {EXTRA.format('tables')}."
             ) from error

@@ -1,5 +1,6 @@
 """Targets that are numbers, of which some are missing."""
 
+import warnings
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -18,7 +19,8 @@ def read_numbers(y: Any) -> Float[ndarray, " n"]:
     """Return targets as float64, NaN for rows without one.
 
     A row has no target where ``y`` is NaN, None, ``pd.NA`` or masked. All others must be
-    finite numbers: texts, categories, booleans and times are refused.
+    finite numbers: texts, categories, booleans and times are refused. A warning says so
+    where -1 seems to mean that there is no target, as it does for classes.
 
     Examples
     --------
@@ -40,7 +42,21 @@ def read_numbers(y: Any) -> Float[ndarray, " n"]:
     if np.isinf(numbers).any():
         row = int(np.isinf(numbers).argmax())
         raise ValueError(f"Input y contains infinity or a value too large: row {row}.")
+    _warn_of_marks(numbers[~np.isnan(numbers)])
     return numbers
+
+
+def _warn_of_marks(known: Float[ndarray, " m"]) -> None:
+    """Warn where -1 is most of the targets, and looks like the mark of rows without one."""
+    if not (known == -1).sum() > len(known) / 2:
+        return
+    if known.min() == -1 and (known == np.round(known)).all():
+        warnings.warn(
+            "most targets are -1, which is a number here: mark rows without a target by "
+            "NaN or None. For classes use ICSSLClassifier.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _other_kind(cells: ndarray) -> str:

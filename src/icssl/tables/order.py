@@ -48,15 +48,16 @@ class Order:
         Hashes are added up without regard to the order of what is added, and never see
         the number of a row, a column or a class. Columns with the same cells in other rows,
         as those of equally frequent categories, are told apart by the rows they are in.
-        Rows are sorted by their size first. A table in which the sign of a column is turned
-        has other cells, and the same order of rows: what is computed from every so many
-        rows then stays the same.
+        Rows and columns are sorted by their size first. A table in which the sign of a
+        column is turned has other cells, and the same order: what is computed from every so
+        many rows, and how distances are rounded, then stay the same.
         """
-        of_columns = _hash_columns(table, np.zeros(len(table), dtype=np.uint64))
-        for _ in range(_ROUNDS):
-            of_rows = _hash_rows(table, of_columns, codes)
-            of_columns = _hash_columns(table, of_rows)
-        columns = np.argsort(of_columns, kind="stable")
+        # Without the labels, if cells alone tell the columns apart: then their order, and
+        # all graphs of the rows, stay the same when a row more gets a label.
+        of_columns = _tell_columns_apart(table, np.full(len(table), -1))
+        if len(np.unique(of_columns)) < table.shape[1]:
+            of_columns = _tell_columns_apart(table, codes)
+        columns = np.lexsort((of_columns, _column_sizes(table)))
         # Columns with equal hashes get numbers of their own, or rows that differ only
         # between them would stay equal.
         of_columns[columns] = np.arange(len(columns), dtype=np.uint64)
@@ -79,6 +80,15 @@ class Order:
         return np.append(self.back_classes, -1)[codes[self.rows]]
 
 
+def _tell_columns_apart(table: Float[ndarray, "n d"], codes: Int[ndarray, " n"]) -> ndarray:
+    """Hash every column, in rounds, by its cells and by the rows in which they are."""
+    of_columns = _hash_columns(table, np.zeros(len(table), dtype=np.uint64))
+    for _ in range(_ROUNDS):
+        of_rows = _hash_rows(table, of_columns, codes)
+        of_columns = _hash_columns(table, of_rows)
+    return of_columns
+
+
 def _row_sizes(table: Float[ndarray, "n d"]) -> Float[ndarray, " n"]:
     """Return the mean cube of the cells' sizes in every row, to nine digits.
 
@@ -89,6 +99,15 @@ def _row_sizes(table: Float[ndarray, "n d"]) -> Float[ndarray, " n"]:
     for part in _parts(table):
         sizes[part] = (np.sort(np.abs(table[part]), axis=1) ** 3).mean(axis=1)
     return np.round(sizes, 9)
+
+
+def _column_sizes(table: Float[ndarray, "n d"]) -> Float[ndarray, " d"]:
+    """Return the mean cube of the cells' sizes in every column, to nine digits.
+
+    The cells of a column are added in the order of their sizes, as those of a row are.
+    """
+    sizes = [(np.sort(np.abs(column)) ** 3).mean() for column in table.T]
+    return np.round(np.asarray(sizes, dtype=float), 9)
 
 
 def _hash_columns(table: Float[ndarray, "n d"], of_rows: ndarray) -> ndarray:

@@ -40,7 +40,7 @@ def read_parquet(source: Source, options: ReadOptions) -> FileTable:
     with open_parquet(source) as file:
         table = file.read()
     return FileTable(
-        _to_frame(source.name, table), partial(arrow_labels, [table]), lambda: table
+        frame_of(source.name, table), partial(arrow_labels, [table]), lambda: table
     )
 
 
@@ -184,14 +184,14 @@ def count_rows(file: Any) -> int:
     return sum(file.metadata.row_group(i).num_rows for i in groups)
 
 
-def _to_frame(name: str, table: Any) -> Any:
+def frame_of(name: str, table: Any, suffix: str = ".parquet") -> Any:
     """Return a table of Arrow, read from the file of this name, as a data frame."""
     try:
         return table.to_pandas()
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         # Pandas trusts the notes that it once left in the file.
         raise ValueError(
-            f"{name} cannot be read as .parquet, its notes for pandas are broken: {error!r}"
+            f"{name} cannot be read as {suffix}, its notes for pandas are broken: {error!r}"
         ) from error
 
 

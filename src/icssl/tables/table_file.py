@@ -5,7 +5,7 @@ Readers of all formats take a :class:`Source` with :class:`ReadOptions` and retu
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader, BytesIO
@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from icssl._util.errors import did_you_mean, list_names
+from icssl._util.errors import check_choice, did_you_mean, list_names
+from icssl.tables.column_reading import KINDS
+from icssl.tables.table_warning import TableWarning
 
 
 @dataclass(frozen=True)
@@ -110,16 +112,51 @@ class ReadOptions:
         Column whose cells must keep all their digits, since they are labels.
     unread : sequence of str
         Columns that are not computed with, so that their cells may be lists.
-    separator : str
-        Character between the cells of a CSV file.
+    separator : str, optional
+        Character between the cells of a text file; by default it is found out.
+    encoding : str, optional
+        Encoding of a text file; by default it is found out.
+    decimal : {".", ","}, optional
+        The decimal mark of numbers in texts; by default it is found out.
+    missing : sequence of str
+        Further texts that stand for no value.
+    types : mapping of str to str
+        What columns are, where it must not be found out: "number", "category", "date",
+        "text" or "ignore".
+    relabel : mapping of str to str
+        Labels, and what they are to be instead.
     limits : Limits, optional
         The largest table to read.
     """
 
     target: str | None = None
     unread: Sequence[str] = ()
-    separator: str = ","
+    separator: str | None = None
+    encoding: str | None = None
+    decimal: str | None = None
+    missing: Sequence[str] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    relabel: Mapping[str, str] = field(default_factory=dict)
     limits: Limits | None = None
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for an option that no file can be read with."""
+        if self.separator is not None and (
+            len(self.separator) != 1 or self.separator in '"\r\n'
+        ):
+            raise ValueError(f"separator must be one character, got {self.separator!r}.")
+        if self.decimal is not None:
+            check_choice("decimal mark", self.decimal, [".", ","])
+        if self.encoding is not None:
+            try:
+                "".encode(self.encoding)
+            except LookupError as error:
+                raise ValueError(
+                    f"unknown encoding {self.encoding!r}: utf-8, utf-16, latin-1 and "
+                    "cp1252 are common."
+                ) from error
+        for kind in self.types.values():
+            check_choice("type of a column", kind, KINDS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +175,24 @@ class FileTable:
         ``cells``.
     hint : str
         End of a message that a column is missing: what may be wrong with the file.
+    notes : tuple of str
+        What was found out about the file, such as its encoding.
+    warnings : tuple of TableWarning
+        What is doubtful about that.
+    is_text : bool
+        Whether cells are as they stand in a text file, numbers too.
+    separator : str
+        Character between the cells, in a text file.
     """
 
     cells: Any
     exact_labels: Callable[[str], ndarray] | None = None
     read_stored: Callable[[], Any] | None = None
     hint: str = ""
+    notes: tuple[str, ...] = ()
+    warnings: tuple[TableWarning, ...] = ()
+    is_text: bool = False
+    separator: str = ","
 
     @property
     def names(self) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
-from sklearn.utils.validation import column_or_1d
 
 from icssl.tables.cells import is_missing, plain_column
 
@@ -23,7 +22,8 @@ def read_targets(y: Any) -> tuple[ndarray, Int[ndarray, " n"]]:
 
     A row is unlabelled where ``y`` is -1, None, NaN, ``pd.NA`` or masked. Among texts it
     also is where it is empty, or the text "-1", which NumPy makes of the number, unless
-    another text is a number: then "-1" is a class. The same holds for bytes. Labels are
+    another text is a number: then "-1" is a class. The same holds for bytes. Blanks around
+    texts do not count. Labels are
     whole numbers, texts, bytes or booleans, all of one kind; at least two different ones
     are needed.
 
@@ -61,7 +61,21 @@ def _cells(y: Any) -> ndarray:
     """Return one cell per row, exactly as it was given."""
     if y is None:
         raise ValueError("fit requires y to be passed, but the target y is None.")
-    return column_or_1d(plain_column(y), warn=True)
+    from sklearn.utils.validation import column_or_1d  # slow, and not needed for a --help
+
+    return _stripped(column_or_1d(plain_column(y), warn=True))
+
+
+def _stripped(cells: ndarray) -> ndarray:
+    """Return cells without blanks around texts: they are seldom meant."""
+    if cells.dtype.kind == "U":
+        return np.char.strip(cells)
+    if cells.dtype.kind != "O":
+        return cells
+    stripped = [cell.strip() if isinstance(cell, str) else cell for cell in cells]
+    filled = np.empty(len(cells), dtype=object)
+    filled[:] = stripped
+    return filled
 
 
 def _minus_one(cells: ndarray) -> Bool[ndarray, " n"]:
@@ -151,7 +165,7 @@ def _whole_number(cell: Any) -> int:
     if not cell.is_integer():
         raise ValueError(
             f"Unknown label type: continuous. {cell} is no whole number; labels are whole "
-            "numbers, texts or booleans."
+            "numbers, texts or booleans; for numbers to predict use ICSSLRegressor."
         )
     info = np.finfo(type(cell))
     # From here on the type skips whole numbers: two labels may have become one float.

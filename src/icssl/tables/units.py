@@ -12,6 +12,12 @@ from numpy import ndarray
 UNIT_NUMBERS = 6
 """Numbers that :func:`unit_numbers` gives about the units of a table."""
 
+EXCESS = 0
+"""Place, among the numbers, of half the logarithm of largest over median deviation."""
+
+SHARED = 2
+"""Place, among the numbers, of the share of columns that share a unit with others."""
+
 ROUNDING = 1e-10
 """Share of a column's largest value that is taken for rounding."""
 
@@ -102,6 +108,21 @@ def differs(factors: Float[ndarray, "b d"]) -> Bool[ndarray, " b"]:
     return np.abs(np.log(factors)).max(axis=-1, initial=0.0) > np.log(_LEAST_DIFFERENCE)
 
 
+def is_one_group(numbers: Float[ndarray, " 6"]) -> bool:
+    """Return whether all columns with a spread share one unit, not each some unit.
+
+    Examples
+    --------
+    >>> kinds = np.zeros((2, 8), dtype=int)
+    >>> spread = np.log([[1, 1.5] * 4, [1, 1.5] * 2 + [1000, 1500] * 2])
+    >>> numbers = unit_numbers(spread, kinds, common_factors(spread, kinds))
+    >>> numbers[:, SHARED].tolist(), [is_one_group(table) for table in numbers]
+    ([1.0, 1.0], [True, False])
+    """
+    all_shared = bool(numbers[SHARED] == 1)
+    return all_shared and bool(2 * numbers[EXCESS] <= np.log(_COMPARABLE))
+
+
 def unit_numbers(
     spread: Float[ndarray, "b d"],
     kinds: Int[ndarray, "b d"],
@@ -117,7 +138,7 @@ def unit_numbers(
     count = np.maximum(has_spread.sum(axis=1), 1)
     shared = np.zeros(spread.shape, dtype=bool)
     for table, (logs, kind) in enumerate(zip(spread, kinds, strict=True)):
-        # Not where factors differ from one: there rounding would decide.
+        # Not `factors != 1`: for standardised columns rounding would decide that.
         for group in _groups(logs, kind):
             shared[table, group] = True
     known = np.where(has_spread, spread, np.nan)

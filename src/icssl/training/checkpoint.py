@@ -1,6 +1,7 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,16 @@ def load_checkpoint(
     """Return the step and the state of a run with these configurations.
 
     Raises ``ValueError`` if the checkpoint is torn or foreign, or is that of another run:
-    then the message says in which fields they differ.
+    then the message says in which fields they differ. More steps than the run had are no
+    difference: they extend it.
     """
     path = folder / NAME
     tensors, step, saved_configs = _read(path)
+    if len(saved_configs) == len(configs):
+        saved_configs = [
+            replace(saved, steps=max(saved.steps, wanted.steps))
+            for saved, wanted in zip(saved_configs, configs, strict=True)
+        ]
     wanted = [as_json(config.to_dict()) for config in configs]
     # A field that is newer than the checkpoint has its default.
     saved = [as_json(config.to_dict()) for config in saved_configs]

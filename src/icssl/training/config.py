@@ -7,6 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+from icssl._util.config_fields import added_later, stated_values
 from icssl._util.errors import check_at_least, check_choice, check_positive
 from icssl.episodes.data_config import EIGENVECTORS, DataConfig
 from icssl.episodes.labels import label_count
@@ -42,6 +43,10 @@ class TrainConfig:
         Largest length of the gradient.
     laplacian_weight, eigenmap_weight : float
         Weights of two further losses: see :class:`icssl.training.group.Objective`.
+    gamma_rate : float
+        Highest rate of AdamW for the logarithm of the head's gamma, where it differs from
+        ``learning_rate``; 0 if not. A head alone has little else to learn, and at a rate of
+        1e-2 some hundred steps do not reach a gamma that is far from its start.
     """
 
     model: AnyConfig = field(default_factory=lambda: ModelConfig.preset("free"))
@@ -57,13 +62,17 @@ class TrainConfig:
     clip: float = 1.0
     laplacian_weight: float = 0.0
     eigenmap_weight: float = 0.0
+    # Came later: rows that were stored before have keys without it.
+    gamma_rate: float = added_later(0.0)
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
             check_at_least(name, getattr(self, name), 1)
         for name in ("seed", "warmup", "final_rate", "weight_decay", "laplacian_weight"):
             check_at_least(name, getattr(self, name), 0)
-        check_at_least("eigenmap_weight", self.eigenmap_weight, 0)
+        for name in ("eigenmap_weight", "gamma_rate"):
+            check_at_least(name, getattr(self, name), 0)
+        self._check_gamma_rate()
         check_positive("learning_rate", self.learning_rate)
         check_positive("clip", self.clip)
         for name in ("warmup", "final_rate"):
@@ -84,6 +93,21 @@ class TrainConfig:
                 "that is features='eigenmap'."
             )
 
+    def _check_gamma_rate(self) -> None:
+        """Raise ``ValueError`` for a rate of gamma where the model has none."""
+        model = self.model
+        has_gamma = isinstance(model, ModelConfig) and (
+            model.head == "descent" and model.kernel != "linear"
+        )
+        if self.gamma_rate and not has_gamma:
+            kind = "a model without a descent head"
+            if isinstance(model, ModelConfig):
+                kind = f"head={model.head!r} with kernel={model.kernel!r}"
+            raise ValueError(
+                f"gamma_rate={self.gamma_rate} and {kind} exclude each other: it has no "
+                "gamma. Use a descent head with kernel 'rbf' or 'softmax'."
+            )
+
     def episodes_config(self) -> DataConfig:
         """Return the data, with the ground truth that this model and this loss need."""
         needed = 0
@@ -94,11 +118,16 @@ class TrainConfig:
                 needed = EIGENVECTORS
         return replace(self.data, eigenvectors=max(needed, self.data.eigenvectors))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as a TOML or JSON file holds them."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["model"] = config_to_dict(self.model)
-        values["data"] = asdict(self.data)
+    def to_dict(self, *, complete: bool = False) -> dict[str, Any]:
+        """Return plain values, as a TOML or JSON file holds them.
+
+        Unless ``complete``, fields that came later are left out at their defaults, so that
+        keys of rows and files of checkpoints stay the same: see
+        :mod:`icssl._util.config_fields`.
+        """
+        values = asdict(self) if complete else stated_values(self)
+        values["model"] = config_to_dict(self.model, complete=complete)
+        values["data"] = asdict(self.data) if complete else self.data.to_dict()
         return values
 
 
@@ -112,6 +141,10 @@ def config_from(values: Mapping[str, Any]) -> TrainConfig:
     if "preset" in values:
         values = _with_preset(values)
     for name in values:
+        if name in _OTHER_NAMES:
+            raise ValueError(
+                f"unknown field {name!r}. Did you mean {_OTHER_NAMES[name]!r}?"
+            )
         check_choice("field", name, [f.name for f in fields(TrainConfig)])
     if isinstance(values.get("data"), Mapping):
         values["data"] = _data_config(values["data"])
@@ -121,6 +154,17 @@ def config_from(values: Mapping[str, Any]) -> TrainConfig:
         values["labels"] = _as_tuple(values["labels"])
     _check_kinds(TrainConfig, values)
     return TrainConfig(**values)
+
+
+# What other libraries call these fields.
+_OTHER_NAMES = {
+    "lr": "learning_rate",
+    "batch_size": "batch",
+    "n_steps": "steps",
+    "max_steps": "steps",
+    "grad_clip": "clip",
+    "random_state": "seed",
+}
 
 
 def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
@@ -148,6 +192,22 @@ def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
     for override in overrides:
         _set(values, override)
     return config_from(values)
+
+
+def with_data_options(data: DataConfig, overrides: Iterable[str]) -> DataConfig:
+    """Return a source of episodes with ``FIELD=VALUE`` applied, as a person types it.
+
+    Examples
+    --------
+    >>> with_data_options(DataConfig(("cone",)), ["half_angle=0.1", "s_min=0.1"]).s_min
+    0.1
+    """
+    values: dict[str, Any] = {}
+    for override in overrides:
+        _set(values, override)
+    if "sources" in values:
+        raise ValueError("sources cannot be an option here: name the source itself.")
+    return _data_config({**{f.name: getattr(data, f.name) for f in fields(data)}, **values})
 
 
 def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
@@ -201,8 +261,9 @@ def _data_config(values: Mapping[str, Any]) -> DataConfig:
     for name in values:
         check_choice("data field", name, [f.name for f in fields(DataConfig)])
     values = dict(values)
-    if "sources" in values:
-        values["sources"] = _as_tuple(values["sources"])
+    for name in ("sources", "factors"):
+        if name in values:
+            values[name] = _as_tuple(values[name])
     _check_kinds(DataConfig, values, "data.")
     return DataConfig(**values)
 
@@ -251,10 +312,16 @@ def _is_of_kind(value: Any, kind: Any) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-# The trained methods. All see points scaled by their own context, except `paper`, the
-# published model, and `transformer_unscaled`.
+# The trained methods. Those with "paper" in their names, and `transformer_unscaled`, see
+# points as they are; all others see points scaled by their own context.
+_PAPER_MODEL = {"preset": "paper"}
+# The linear kernel has no bound: at a rate of 1e-2 some seeds do not recover.
+_LINEAR = {"learning_rate": 5e-3}
+# log gamma may move by some twenty in five hundred steps, by two at the usual rate.
+_FITTED_GAMMA = {"gamma_rate": 0.1}
 PRESETS: dict[str, dict[str, Any]] = {
     "e2e_icl": {"model": {"preset": "free"}},
+    "e2e_waves": {"model": {"preset": "free", "start": "waves"}},
     "e2e_wide": {"model": {"preset": "free", "k": 12, "steps": 4}},
     "e2e_encoder": {
         "model": {"preset": "encoder", "k": 12},
@@ -262,11 +329,21 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "eig_icl": {"model": {"preset": "eig_icl"}, "data": {"episodes": 20_000}},
     "orig_icl": {"model": {"preset": "orig_icl"}},
+    "eig_icl_gamma": {
+        "model": {"preset": "eig_icl"},
+        "data": {"episodes": 20_000},
+        **_FITTED_GAMMA,
+    },
+    "orig_icl_gamma": {"model": {"preset": "orig_icl"}, **_FITTED_GAMMA},
     "transformer": {
         "model": {"kind": "transformer", "centre": True, "scale": "neighbour"},
         "learning_rate": 5e-4,
     },
     "transformer_unscaled": {"model": {"kind": "transformer"}, "learning_rate": 5e-4},
+    "transformer_positions": {
+        "model": {"kind": "transformer", "positions": 200, "feature_norm": True},
+        "learning_rate": 5e-4,
+    },
     "lap_linear": {"model": {"preset": "free", "laplacian_kernel": "linear"}},
     "lap_pe_1layer": {
         "model": {
@@ -277,5 +354,26 @@ PRESETS: dict[str, dict[str, Any]] = {
             "stage_loops": 1,
         }
     },
-    "paper": {"model": {"preset": "paper"}},
+    "paper": {"model": _PAPER_MODEL},
+    "paper_linear": {"model": {**_PAPER_MODEL, "kernel": "linear"}, **_LINEAR},
+    "paper_combined": {
+        "model": _PAPER_MODEL,
+        "laplacian_weight": 1.0,
+        "eigenmap_weight": 1.0,
+        "data": {"episodes": 20_000},
+    },
+    "paper_8_32_8": {"model": {"preset": "paper_8_32_8"}},
+    "paper_24": {"model": {"preset": "paper_24"}},
+    "paper_lap_linear": {
+        # Without our bound, as printed.
+        "model": {"preset": "paper_lap_linear", "laplacian_kernel": "linear_unbounded"}
+    },
+    "paper_lap_pe_1layer": {"model": {"preset": "paper_lap_pe_1layer"}},
+    "paper_orig_icl": {"model": {"preset": "paper_orig_icl"}, **_FITTED_GAMMA},
+    "paper_eig_icl": {
+        "model": {"preset": "paper_eig_icl"},
+        "data": {"episodes": 20_000},
+        **_FITTED_GAMMA,
+    },
+    "paper_scalars": {"model": {"preset": "paper_scalars"}},
 }

@@ -73,6 +73,28 @@ class Group:
             rows.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
         return torch.stack(rows)
 
+    def place_of(self, name: str) -> slice:
+        """Return where the weights of a parameter stand in a row."""
+        begin = 0
+        for known, shape in self.shapes.items():
+            if known == name:
+                return slice(begin, begin + shape.numel())
+            begin += shape.numel()
+        raise ValueError(f"the model has no parameter {name!r}: {', '.join(self.shapes)}.")
+
+    def row_of(self, model: nn.Module) -> Float[Tensor, " p"]:
+        """Return the weights of a model as a row; raise ``ValueError`` if it is another."""
+        parameters = dict(model.named_parameters())
+        shapes = {name: p.shape for name, p in parameters.items()}
+        if shapes != self.shapes:
+            wrong = sorted({*shapes.items()} ^ {*self.shapes.items()})[0][0]
+            raise ValueError(
+                f"the model to start from has other weights than the configuration: {wrong}"
+                f" is {tuple(shapes.get(wrong, ()))} in it and "
+                f"{tuple(self.shapes.get(wrong, ()))} here."
+            )
+        return torch.cat([parameters[name].detach().flatten() for name in self.shapes])
+
     def by_name(self, row: Float[Tensor, " p"]) -> dict[str, Tensor]:
         """Return a row as the parameters that it holds, by name."""
         sizes = [shape.numel() for shape in self.shapes.values()]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from icssl._util.errors import check_at_least, check_device
-from icssl.model.build import AnyModel
+from icssl.model.build import AnyModel, load_model
 from icssl.training.checkpoint import NAME as CHECKPOINT
 from icssl.training.checkpoint import load_checkpoint, save_checkpoint, save_models
 from icssl.training.config import TrainConfig
@@ -50,6 +50,7 @@ def train(
     *,
     output: Path | None = None,
     resume: bool = False,
+    start: Path | None = None,
     device: str = "cpu",
     mode: str | None = None,
     checkpoint_every: int = 500,
@@ -70,7 +71,12 @@ def train(
     output : Path, optional
         Folder for checkpoints and models.
     resume : bool
-        Go on from the checkpoint in ``output``, where there is one.
+        Go on from the checkpoint in ``output``, where there is one. The configurations must
+        be those of that run, but for more ``steps``: the run is then extended, with the
+        schedule of the longer run from there on.
+    start : Path, optional
+        File or folder of a model of the same architecture whose weights training starts
+        from, in place of random ones. A run that is resumed does not read it again.
     device : str
         Where training runs.
     mode : str, optional
@@ -86,8 +92,7 @@ def train(
         After these steps, called with the step and the weights, one row per model.
     """
     check_at_least("checkpoint_every", checkpoint_every, 1)
-    if not configs:
-        raise ValueError("train needs at least one configuration, got none.")
+    _check_configs(configs)
     check_device(device)
     started = output is not None and (output / CHECKPOINT).exists()
     if started and not resume:
@@ -99,16 +104,44 @@ def train(
         group = Group(configs)
         check_episodes(group, device, one_shape=mode.endswith("graph"))
         draw = episode_drawer(configs, device)
-        start, state = 0, AdamState.fresh(group.fresh_weights().to(device))
+        weights = _first_weights(group, start)
+        steps_made, state = 0, AdamState.fresh(weights.to(device))
         if started and output is not None:
-            start, state = load_checkpoint(output, configs, device)
+            steps_made, state = load_checkpoint(output, configs, device)
         step = Step(group, state, mode)
         if output is not None:
             output.mkdir(parents=True, exist_ok=True)  # refused now and not after an hour
         saver = _Saver(group, state, output)
         report = report or (lambda _: None)
-        _run(step, draw, start, saver, checkpoint_every, report, observe or {})
+        _run(step, draw, steps_made, saver, checkpoint_every, report, observe or {})
         return group.models_of(state.weights)
+
+
+def _check_configs(configs: Any) -> None:
+    """Raise an error that says how to call, unless there are configurations."""
+    if isinstance(configs, (str, TrainConfig)):
+        name = "load_config(...)" if isinstance(configs, str) else "config"
+        raise TypeError(
+            f"train takes a list of configurations, got {type(configs).__name__}: call "
+            f"train([{name}])."
+        )
+    if not configs:
+        raise ValueError("train needs at least one configuration, got none.")
+    for config in configs:
+        if not isinstance(config, TrainConfig):
+            raise TypeError(
+                f"train takes configurations, got {type(config).__name__}: make one with "
+                "load_config('e2e_icl') or TrainConfig(...)."
+            )
+
+
+def _first_weights(group: Group, start: Path | None) -> Tensor:
+    """Return random weights, one row per model, or those of a file for all of them."""
+    weights = group.fresh_weights()
+    if start is None:
+        return weights
+    row = group.row_of(load_model(start)).to(weights)
+    return row.expand_as(weights).clone()
 
 
 def _run(

@@ -64,10 +64,12 @@ def adamw_step_(
     state: AdamState,
     grad: Float[Tensor, "m p"],
     finite: Bool[Tensor, " m"],
-    learning_rate: Float[Tensor, " m"],
+    learning_rate: Float[Tensor, " m"] | Float[Tensor, "m p"],
     weight_decay: Float[Tensor, " m"],
 ) -> None:
     """Make one step of AdamW in place, as ``torch.optim.AdamW`` does, for living models.
+
+    The learning rate is one number per model, or one per weight.
 
     Written out because a row must stand still once its model has failed, whatever the
     others do, without waiting for the device; no optimiser of torch can mask rows.
@@ -77,7 +79,7 @@ def adamw_step_(
     steps = state.steps + 1
     mean = torch.lerp(state.mean, grad, 1 - BETAS[0])
     square = torch.lerp(state.square, grad.square(), 1 - BETAS[1])
-    rate = learning_rate[:, None]
+    rate = learning_rate if learning_rate.ndim == 2 else learning_rate[:, None]
     unbiased_mean = mean / (1 - BETAS[0] ** steps)[:, None]
     unbiased_root = square.sqrt() / (1 - BETAS[1] ** steps).sqrt()[:, None]
     moved = state.weights * (1 - rate * weight_decay[:, None])
@@ -134,6 +136,10 @@ class Step:
 
         configs = group.configs
         self.highest_rate = by_model([c.learning_rate for c in configs])
+        gamma_rates = by_model([c.gamma_rate or c.learning_rate for c in configs])
+        if any(c.gamma_rate for c in configs):
+            self.highest_rate = self.highest_rate[:, None].repeat(1, weights.shape[1])
+            self.highest_rate[:, group.place_of("head.log_gamma")] = gamma_rates[:, None]
         self.rate = self.highest_rate.clone()
         self.weight_decay = by_model([c.weight_decay for c in configs])
         self.loss = by_model([0.0] * len(configs))

@@ -5,16 +5,20 @@ from typing import Annotated
 import typer
 
 from icssl.app.cli import (
+    audit,
     bench,
     classify,
     data,
     evaluate,
+    predict,
     reproduce,
     tools,
     train,
 )
+from icssl.app.cli.options_without_value import Command, Group
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",  # wraps paragraphs anew for the terminal
     add_completion=False,
@@ -49,20 +53,25 @@ def main(
     """
 
 
-for command in (
-    tools.demo,
-    classify.classify,
-    tools.explore,
-    data.sample,
-    data.images,
-    data.features,
-    train.train,
-    train.pretrain,
-    evaluate.evaluate,
-    reproduce.reproduce,
-    reproduce.report,
-    tools.export,
-    tools.params,
-):
-    app.command()(command)
-app.add_typer(bench.bench, name="bench")
+_TABLE, _PAPER = "Label a table", "The paper and its model"
+_PANELS = {
+    _TABLE: (classify.classify, predict.predict, tools.explore),
+    _PAPER: (
+        tools.demo,
+        reproduce.reproduce,
+        reproduce.report,
+        train.train,
+        evaluate.evaluate,
+        audit.audit,
+        train.pretrain,
+        tools.export,
+        tools.params,
+        data.sample,
+        data.images,
+        data.features,
+    ),
+}
+for panel, commands in _PANELS.items():
+    for command in commands:
+        app.command(cls=Command, rich_help_panel=panel)(command)
+app.add_typer(bench.bench, name="bench", rich_help_panel=_PAPER)

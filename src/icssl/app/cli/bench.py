@@ -17,8 +17,9 @@ from icssl.app.cli.common import (
     show_progress,
     user_errors,
 )
+from icssl.app.cli.options_without_value import Command, Group
 
-bench = typer.Typer(no_args_is_help=True)
+bench = typer.Typer(cls=Group, no_args_is_help=True)
 
 
 @bench.callback()
@@ -59,7 +60,7 @@ def run_below_bar(
     return []
 
 
-@bench.command()
+@bench.command(cls=Command)
 def scale(
     sizes: Annotated[
         str, typer.Option(help="Numbers of rows, separated by commas.")
@@ -149,7 +150,7 @@ def _print_lines(console: Console, lines: Iterable[object]) -> None:
         console.print(f"{line}", markup=False, soft_wrap=True)
 
 
-@bench.command()
+@bench.command(cls=Command)
 def real(
     half: Annotated[
         str,

@@ -1,8 +1,6 @@
 """The command ``icssl classify``."""
 
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from icssl._util.progress import showing
 from icssl.app.cli.common import (
     Address,
     Console,
@@ -20,20 +19,18 @@ from icssl.app.cli.common import (
     show_progress,
     user_errors,
 )
+from icssl.app.cli.summary import print_columns, print_summary, print_warnings
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from icssl.app.labelling import LabelOptions, Tally
-
-_MOST_CLASSES = 20  # in the table that is printed
+    from icssl.app.label_options import LabelOptions
 
 _Data = Annotated[
     Path | None,
     typer.Argument(
-        help="Table with a label in some rows, such as .csv, .parquet, or .npz with one "
-        "array for the labels and others for the features. With --engine ray: .parquet, or "
-        "a folder of such files."
+        help="Table with a label in some rows: .csv, .tsv, .xlsx, .jsonl, .json, .parquet, "
+        ".feather; one of these in a .gz or .zip; .npz with one array for the labels and "
+        "others for the features; or - for the standard input. With --engine ray: "
+        ".parquet, or a folder of such files."
     ),
 ]
 _Target = Annotated[
@@ -42,7 +39,7 @@ _Target = Annotated[
         "--target",
         "-t",
         help="Column with the labels: whole numbers, texts or booleans. Rows with an empty "
-        "cell or -1 are the ones to label.",
+        "cell or -1 are the ones to label. By default it is guessed, and said.",
     ),
 ]
 _Output = Annotated[
@@ -51,7 +48,7 @@ _Output = Annotated[
         "--output",
         "-o",
         help="Where the rows go, with label, probability and reach; by default beside "
-        "DATA, with -labelled in its name.",
+        "DATA, with -labelled in its name. Its suffix decides the format.",
     ),
 ]
 _Report = Annotated[
@@ -70,7 +67,54 @@ _Drop = Annotated[
 ]
 _Separator = Annotated[
     str | None,
-    typer.Option(help="Character between the cells of a CSV file.", show_default=","),
+    typer.Option(
+        help="Character between the cells of a text file.", show_default="found out"
+    ),
+]
+_Encoding = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoding of a text file, such as utf-8, cp1252 or utf-16.",
+        show_default="found out",
+    ),
+]
+_Decimal = Annotated[
+    str | None,
+    typer.Option(
+        help="Decimal mark of numbers: a point or a comma.", show_default="found out"
+    ),
+]
+_Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Text that stands for no value, in columns and labels, beside empty cells, "
+        "NA, NULL and the like. Can be given several times."
+    ),
+]
+_Type = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        metavar="COLUMN=TYPE",
+        help="What a column is: number, category, date, text or ignore. Columns of free "
+        "text and those to ignore are left out. Can be given several times.",
+    ),
+]
+_Relabel = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LABEL=OTHER",
+        help="Label, and the one to take instead, as in Yes=yes. Can be given several "
+        "times.",
+    ),
+]
+_Scale = Annotated[
+    str,
+    typer.Option(
+        "--column-scale",
+        help="How columns of numbers are made comparable: each by itself, those of one "
+        "unit in common, or auto for both.",
+    ),
 ]
 _Model = Annotated[
     str,
@@ -86,6 +130,15 @@ _Suggest = Annotated[
         min=0,
         help="Number of rows worth labelling that the report names.",
         show_default="10",
+    ),
+]
+_Score = Annotated[
+    bool | None,
+    typer.Option(
+        "--score/--no-score",
+        help="Hide labels and predict them, to say how good it is here, beside logistic "
+        "regression. It takes up to ten times as long as labelling.",
+        show_default="for up to 3,000 rows",
     ),
 ]
 _ContextRows = Annotated[
@@ -105,6 +158,13 @@ _Seed = Annotated[
         show_default="0",
     ),
 ]
+_Save = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="MODEL.icssl",
+        help="Where the classifier goes, for icssl predict: its table and settings.",
+    ),
+]
 _Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 _Demo = Annotated[
     bool,
@@ -117,11 +177,19 @@ def classify(
     target: _Target = None,
     output: _Output = None,
     report: _Report = None,
+    save: _Save = None,
     drop: _Drop = None,
     separator: _Separator = None,
+    encoding: _Encoding = None,
+    decimal: _Decimal = None,
+    missing: _Missing = None,
+    types: _Type = None,
+    relabel: _Relabel = None,
+    column_scale: _Scale = "auto",
     model: _Model = "auto",
     device: _Device = "auto",
     suggest: _Suggest = None,
+    score: _Score = None,
     engine: Engine = "local",
     address: Address = None,
     gpus_per_task: GPUsPerTask = None,
@@ -134,8 +202,9 @@ def classify(
 
     Nothing is trained: pretrained weights come with the package. The rows that have no
     label take part too, since they show what the data look like. Columns of numbers, texts
-    and dates are all used, and missing cells are allowed. Drop columns that only name a row
-    (--drop id).
+    and dates are all used, and missing cells are allowed. Separators, encodings, decimal
+    commas, money, percents and dates are found out; what is doubtful is said, with the
+    option that changes it. Drop columns that only name a row (--drop id).
 
     Try it: icssl classify --demo --report demo.html
 
@@ -154,15 +223,27 @@ def classify(
     big-labelled.parquet.
     """
     from icssl._util.ray import check_engine, check_owner
-    from icssl.app.labelling import LabelOptions
+    from icssl.app.label_options import LabelOptions
 
     with user_errors():
         check_engine(engine, address, gpus_per_task)
-        check_owner(engine, "local", separator=separator, suggest=suggest)
+        check_owner(
+            engine,
+            "local",
+            separator=separator,
+            encoding=encoding,
+            suggest=suggest,
+            relabel=relabel,
+            score=score,
+            save=save,
+        )
         check_owner(engine, "ray", context_rows=context_rows, seed=seed)
         asked: dict[str, Any] = {
             "separator": separator,
+            "encoding": encoding,
+            "decimal": decimal,
             "suggestions": suggest,
+            "judge": score,
             "gpus_per_task": gpus_per_task,
             "context_rows": context_rows,
             "seed": seed,
@@ -173,6 +254,11 @@ def classify(
             output,
             report,
             tuple(drop or ()),
+            missing=tuple(missing or ()),
+            types=_pairs("--type", "COLUMN=TYPE", "age=number", types or ()),
+            save=save,
+            relabel=_pairs("--relabel", "LABEL=OTHER", "Yes=yes", relabel or ()),
+            column_scale=column_scale,
             model=model,
             device=device,
             **{name: value for name, value in asked.items() if value is not None},
@@ -187,20 +273,24 @@ def classify(
 
 def _check_file(options: "LabelOptions", *, force: bool, demo: bool) -> "LabelOptions":
     """Refuse what cannot be done before anything is read; fill in where the rows go."""
-    from icssl.tables.formats import suffix_of, writable_suffixes
-    from icssl.tables.reader import check_new, check_output, default_output
+    from icssl.app.saved_classifier import check_saved_path
+    from icssl.tables.formats import readable_suffixes, suffix_of
+    from icssl.tables.label_table import STANDARD_INPUT
+    from icssl.tables.output import check_new, check_output, default_output
 
     data, output, report = options.data, options.output, options.report
     if demo and (data or options.target or output):
         raise ValueError("--demo has its own table and writes none: give --report alone.")
-    if not demo:
-        _check_asked(options)
+    if not demo and data is None:
+        raise ValueError("give a file to label, or --demo to see how it goes.")
+    if str(data) == STANDARD_INPUT and output is None:
+        raise ValueError("rows from the standard input need --output FILE to go to.")
     if data is not None and data.is_dir():
         raise ValueError(
             f"{data} is a folder: a folder of Parquet files needs --engine ray, and "
             "--engine local takes one file."
         )
-    if data is not None and suffix_of(data) in writable_suffixes():
+    if data is not None and (output or suffix_of(data) in readable_suffixes()):
         output = output or default_output(data)
         check_output(output, data, force=force)
         check_file(output)
@@ -209,15 +299,20 @@ def _check_file(options: "LabelOptions", *, force: bool, demo: bool) -> "LabelOp
             raise ValueError(f"{report} must end in .html.")
         check_new(report, data, force=force)
         check_file(report)
-    if len(options.separator) != 1 or options.separator in '"\r\n':
-        raise ValueError(f"--separator must be one character, got {options.separator!r}.")
+    if options.save is not None:
+        check_saved_path(options.save, options)
+        check_new(options.save, data, force=force)
+        check_file(options.save)
+    separator = options.separator
+    if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
+        raise ValueError(f"--separator must be one character, got {separator!r}.")
     return replace(options, output=output)
 
 
 def _check_pieces(options: "LabelOptions", *, force: bool, demo: bool) -> "LabelOptions":
     """Refuse what cannot be done before anything is read; fill in where the rows go."""
+    from icssl.tables.output import check_output, default_output
     from icssl.tables.pieces import check_parts
-    from icssl.tables.reader import check_output, default_output
 
     for name, asked in (("demo", demo), ("report", options.report)):
         if asked:
@@ -227,10 +322,25 @@ def _check_pieces(options: "LabelOptions", *, force: bool, demo: bool) -> "Label
     _check_asked(options)
     assert options.data is not None
     output = options.output or default_output(options.data)
+    if options.output is not None and output.suffix != ".parquet":
+        raise ValueError(f"{output} must end in .parquet, as {options.data} does.")
     check_output(output, options.data, force=force)
     check_parts(output)
     check_folder(output.absolute().parent)
     return replace(options, output=output)
+
+
+def _pairs(option: str, form: str, example: str, given: Sequence[str]) -> dict[str, str]:
+    """Return names and values from texts such as age=number."""
+    pairs = {}
+    for text in given:
+        name, mark, value = text.rpartition("=")
+        if not mark or not name:
+            raise ValueError(
+                f"{option} takes {form}, as in {option} {example}, got {text!r}."
+            )
+        pairs[name] = value
+    return pairs
 
 
 def _check_asked(options: "LabelOptions") -> None:
@@ -245,10 +355,23 @@ def _label_file(options: "LabelOptions") -> None:
     from icssl.app.labelling import label_file, summary_lines
 
     console = Console()
-    with user_errors(), _print_warnings(console), console.status("reading ...") as status:
-        labelling = label_file(options, status.update)
-    written = {"Rows": options.output, "Report": options.report}
-    _print_summary(console, summary_lines(labelling), labelling.tally, written)
+    stopped = "Stopped; no file is half-written."
+    with (
+        user_errors(),
+        print_warnings(console),
+        show_progress(console, interrupted=stopped) as show,
+        showing(show),
+    ):
+        labelling = label_file(options, lambda text: show(text=text))
+    for note in labelling.table.notes:
+        console.print(f"Read as {note}.", highlight=False)
+    print_columns(console, labelling.table.columns)
+    written = {
+        "Rows": options.output,
+        "Report": options.report,
+        "Model": options.save,
+    }
+    print_summary(console, summary_lines(labelling), labelling.tally, written)
 
 
 def _label_pieces(options: "LabelOptions", address: str | None) -> None:
@@ -260,7 +383,7 @@ def _label_pieces(options: "LabelOptions", address: str | None) -> None:
     with (
         user_errors(),
         ray_cluster(address, gpus_per_task=options.gpus_per_task) as ray,
-        _print_warnings(console),
+        print_warnings(console),
         show_progress(console) as show,
     ):
         getLogger(ray.data.__name__).setLevel("ERROR")  # the bar here says how far it is
@@ -270,43 +393,6 @@ def _label_pieces(options: "LabelOptions", address: str | None) -> None:
             show(done, total, "rows are labelled")
 
         tally, seconds = label_pieces(options, ray, on_progress=on_progress)
-    _print_summary(console, tally.lines, tally, {"Rows": options.output})
+    print_summary(console, tally.lines, tally, {"Rows": options.output})
     speed = tally.rows.sum() / seconds
     console.print(f"In pieces, {speed:,.0f} rows per second and core.", highlight=False)
-
-
-@contextmanager
-def _print_warnings(console: Console) -> Iterator[None]:
-    """Print the warnings of the block, one per line, when it ends."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for warning in caught:
-        console.print(f"Warning: {warning.message}", highlight=False)
-
-
-def _print_summary(
-    console: Console, lines: list[str], tally: "Tally", written: Mapping[str, Path | None]
-) -> None:
-    for line in lines:
-        console.print(line, highlight=False)
-    console.print(_class_table(tally))
-    for name, path in written.items():
-        if path is not None:
-            console.print(f"{name}: {path}", soft_wrap=True)
-
-
-def _class_table(tally: "Tally") -> "Table":
-    from rich.table import Table
-
-    from icssl.app.labelling import CLASS_HEADER
-
-    table = Table()
-    for number, name in enumerate(CLASS_HEADER):
-        table.add_column(name, justify="right" if number else "left")
-    rows = tally.class_rows
-    for row in rows[:_MOST_CLASSES]:
-        table.add_row(*row)
-    if len(rows) > _MOST_CLASSES:
-        table.add_row(f"and {len(rows) - _MOST_CLASSES} more")
-    return table

@@ -15,6 +15,14 @@ from icssl._util.errors import DamagedFileError, printable
 
 _Item = TypeVar("_Item")
 
+DATA_OPTION = typer.Option(
+    "--option",
+    "-O",
+    metavar="FIELD=VALUE",
+    help="Any other option of the source, such as half_angle=0.1 or pixel_scale=0.001; can "
+    "be given several times. docs/data.md lists them.",
+)
+
 _LOG_SECONDS = 20.0  # between lines of progress where there is no terminal
 
 
@@ -187,6 +195,16 @@ def show_progress(
             bar.stop()
             console.print(interrupted, highlight=False, soft_wrap=True)
             raise typer.Exit(130) from None
+
+
+@contextmanager
+def stopped_by_hand(console: Console, said: str = "") -> Iterator[None]:
+    """Answer Ctrl-C with a word, and end with exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print(said or "Stopped; no file is half-written.", highlight=False)
+        raise typer.Exit(130) from None
 
 
 def track(items: Sequence[_Item], text: str) -> Iterator[_Item]:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from icssl.app.cli.common import (
+    DATA_OPTION,
     check_file,
     check_folder,
     number,
@@ -24,7 +25,8 @@ _PLACEMENT = typer.Option(
     "one)."
 )
 _THRESHOLD = typer.Option(
-    help="Radius of a class on a manifold: median, published, or a number."
+    help="Radius of a class on a manifold: median, published, or a number; coordinate "
+    "divides by the first chart coordinate."
 )
 
 
@@ -54,6 +56,7 @@ def sample(
     seed: Annotated[
         int, typer.Option(min=0, help="Random seed; another seed draws another episode.")
     ] = 0,
+    option: Annotated[list[str] | None, DATA_OPTION] = None,
 ) -> None:
     """Draw one episode, save it and plot it.
 
@@ -66,6 +69,7 @@ def sample(
     from icssl.episodes.data_config import EIGENVECTORS, DataConfig, source_named
     from icssl.episodes.labels import majority_rate
     from icssl.episodes.stream import describe, save_episodes
+    from icssl.training.config import with_data_options
 
     picture = figure or output.with_suffix(".png")
     with user_errors():
@@ -79,6 +83,7 @@ def sample(
             threshold=number(threshold),
             eigenvectors=EIGENVECTORS,
         )
+        options = with_data_options(options, option or [])
         spec = source_named(source, options, labels=number(labels))
         episode = spec.draw(1, generator=generator_for(seed, "sample"))
         save_episodes(episode, output, made_from={"source": describe(spec), "seed": seed})
@@ -112,6 +117,13 @@ def images(
     steps: Annotated[
         int, typer.Option(min=1, help="Denoising steps of Stable Diffusion per image.")
     ] = 50,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Text file with one prompt per line, for Stable Diffusion: the first line "
+            "for the first manifold. Without it every prompt is empty."
+        ),
+    ] = None,
     device: Annotated[
         str, typer.Option(help="Device of Stable Diffusion: cpu or cuda.")
     ] = "cpu",
@@ -135,9 +147,14 @@ def images(
     with user_errors():
         check_folder(folder)
         generator: ImageGenerator = FashionGenerator()
+        if prompts is not None and stable_diffusion is None:
+            raise ValueError(
+                "--prompts needs --stable-diffusion: the generator in the package reads no "
+                "text."
+            )
         if stable_diffusion is not None:
             generator = StableDiffusionGenerator(
-                stable_diffusion, steps=steps, device=device
+                stable_diffusion, steps=steps, device=device, prompts=_lines_of(prompts)
             )
         make_image_manifolds(
             generator,
@@ -147,6 +164,17 @@ def images(
             progress=lambda steps: track(steps, "image manifolds"),
         )
     say(f"{folder}: {count} manifolds.")
+
+
+def _lines_of(path: Path | None) -> list[str]:
+    """Return the lines of a text file that are not empty; none without a file."""
+    if path is None:
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    prompts = [line.strip() for line in lines if line.strip()]
+    if not prompts:
+        raise ValueError(f"{path} holds no prompt: write one per line.")
+    return prompts
 
 
 def features(

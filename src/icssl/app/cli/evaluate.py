@@ -1,13 +1,14 @@
 """``icssl evaluate``."""
 
-import json
 from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from icssl.app.cli.common import (
+    DATA_OPTION,
     Console,
     ProgressDisplay,
     check_file,
@@ -27,15 +28,17 @@ def _print_methods(wanted: bool) -> bool:
         from icssl.evaluation.predictors import METHODS
         from icssl.methods import TRAINED
 
+        names, titles = (max(map(len, words)) + 2 for words in (METHODS, METHODS.values()))
         for name, title in METHODS.items():
             kind = "a model, trained on the data first" if name in TRAINED else ""
-            typer.echo(f"{name:<22}{title:<40}{kind}".rstrip())
+            typer.echo(f"{name:<{names}}{title:<{titles}}{kind}".rstrip())
         raise typer.Exit
     return wanted
 
 
 _METHODS = typer.Argument(
-    help="Names of methods (see --list), and files or folders that `icssl train` wrote. "
+    help="Names of methods (see --list), files or folders that `icssl train` wrote, and "
+    "classes of your own as module:Class. "
     "The others are compared with the first. If a folder holds several models, all are "
     "scored and averaged episode by episode."
 )
@@ -84,7 +87,11 @@ def evaluate(
     ] = "random",
     train_classes: Annotated[int, _TRAIN_CLASSES] = 6,
     rows: Annotated[
-        Path | None, typer.Option(help="Write every row to this file, as JSON lines.")
+        Path | None,
+        typer.Option(
+            help="Append every row to this file as a JSON line, with the score of every "
+            "episode."
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the metric against labels in this file.")
@@ -93,6 +100,7 @@ def evaluate(
     seed: Annotated[
         int, typer.Option(min=0, help="Random seed; another seed draws other episodes.")
     ] = 0,
+    option: Annotated[list[str] | None, DATA_OPTION] = None,
     _: Annotated[bool, _LIST] = False,
 ) -> None:
     """Compare methods on the same test episodes, with 95% intervals.
@@ -106,6 +114,7 @@ def evaluate(
     from icssl.evaluation.metrics import METRIC_NAMES
     from icssl.evaluation.predictors import check_fit, check_request, needed_truth
     from icssl.evaluation.scoring import evaluate as run
+    from icssl.training.config import with_data_options
 
     console = Console()
     with user_errors() as all_checked, show_progress(Console(stderr=True)) as show:
@@ -117,7 +126,8 @@ def evaluate(
             placement=placement,
             train_classes=train_classes,
         )
-        budgets = [_budget(text) for text in labels.split(",")]
+        config = with_data_options(config, option or [])
+        budgets = [budget(text) for text in labels.split(",")]
         check_request(methods, config, budgets)
         _check_outputs(rows, plot)
         training = {"steps": steps, "seed": seed, "device": device}
@@ -161,11 +171,10 @@ def _write(
 ) -> None:
     """Write the rows and the picture that were asked for."""
     if rows is not None:
-        from icssl._util.files import replacing
+        from icssl._util.jsonl import append_line
 
-        with replacing(rows) as unfinished:
-            lines = [json.dumps(row.to_dict()) + "\n" for row in results]
-            unfinished.write_text("".join(lines))
+        for row in results:
+            append_line(rows, row.to_dict())
         console.print(f"Rows: {rows}")
     if plot is not None:
         from icssl.bench.plots import draw_label_curves
@@ -197,18 +206,20 @@ def _prepare(
         except NonFiniteLossError as error:
             say(f"{name}: {error}", err=True)
             raise typer.Exit(1) from error
-        ready[_label(name, ready)] = method
+        # A folder may be named like the source, and titles name both.
+        ready[_label(name, [*ready, *config.sources])] = method
     return ready
 
 
-def _budget(text: str) -> int | float:
+def budget(text: str) -> int | float:
+    """Return a number of labels as a person types it: a count or a fraction."""
     value = number(text.strip())
     if isinstance(value, str):
         raise ValueError(f"labels are counts or fractions such as 3,10,0.2, got {text!r}.")
     return value
 
 
-def _label(name: str, taken: Any) -> str:
+def _label(name: str, taken: Sequence[str]) -> str:
     """Return the name of a row: for a file its folder, since all files are named alike."""
     path = Path(name).resolve()
     if path.suffix == ".safetensors":
@@ -217,7 +228,8 @@ def _label(name: str, taken: Any) -> str:
         )
     elif path.is_dir():
         name = path.name
-    return name if name not in taken else f"{name} ({len(taken) + 1})"
+    numbered = (f"{name} ({i})" for i in count(2))
+    return next(label for label in chain([name], numbered) if label not in taken)
 
 
 def _print_tables(

@@ -80,7 +80,8 @@ def params(
     """Count the trainable parameters of every model, stage by stage.
 
     The counts that the paper published stand beside ours. The paper gives totals without
-    the sizes of layers, so only the total of the full model is a bound that ours keeps.
+    the sizes of layers: notes say what a model shares with them, which never proves that it
+    is the paper's.
     """
     from rich.table import Table
 
@@ -96,6 +97,7 @@ def params(
     table.add_column("stage")
     table.add_column("ours", justify="right")
     table.add_column("published", justify="right")
+    table.add_column("note")
     for row in rows:
         published = "" if row.published is None else f"{row.published:,}"
         is_total = row.stage == "total"
@@ -104,6 +106,7 @@ def params(
             row.stage,
             f"{row.parameters:,}",
             published,
+            row.note,
             end_section=is_total,
             style="bold" if is_total else None,
         )

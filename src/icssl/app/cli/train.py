@@ -11,9 +11,9 @@ import typer
 from icssl.app.cli.common import Console, check_folder, say, show_progress, user_errors
 
 _CONFIG = typer.Argument(
-    help="A TOML file, or a preset: e2e_icl, e2e_wide, e2e_encoder, eig_icl, orig_icl, "
-    "transformer, transformer_unscaled, lap_linear, lap_pe_1layer or paper. With --resume "
-    "it can be left out, since the checkpoint holds the configuration."
+    help="A TOML file, or a preset, such as e2e_icl, e2e_encoder, transformer or paper: "
+    "docs/training.md lists them. With --resume it can be left out, since the checkpoint "
+    "holds the configuration."
 )
 _OVERRIDES = typer.Argument(
     metavar="KEY=VALUE ...",
@@ -37,6 +37,18 @@ def train(
     resume: Annotated[
         bool, typer.Option(help="Continue from the checkpoint in the folder.")
     ] = False,
+    extend_to: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --resume: make so many steps in all, more than the run had."
+        ),
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Start from the weights of this model, a file or a folder of another run."
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
     mode: Annotated[
         str | None,
@@ -75,8 +87,11 @@ def train(
     console = Console(stderr=True)
     with user_errors():
         configs = _configs(config, overrides or [], seeds, output if resume else None)
+        if extend_to is not None:
+            configs = _extended(configs, extend_to, resume)
+        configs[0].data.build()  # refuses a misspelt source before anything is printed
         if show:
-            typer.echo(_as_toml(configs[0].to_dict()))
+            typer.echo(_as_toml(configs[0].to_dict(complete=True)))
             return
         check_folder(output)
         if (output / CHECKPOINT).exists() and not resume:
@@ -87,7 +102,7 @@ def train(
         writer = _event_writer(output, tensorboard, console)
         if resume:
             console.print(_resumed_from(output / CHECKPOINT, configs[0].steps))
-    options = {"resume": resume, "device": device, "mode": mode}
+    options = {"resume": resume, "device": device, "mode": mode, "start": start}
     options |= {"checkpoint_every": checkpoint_every, "deterministic": deterministic}
     _run(console, configs, output, writer, options)
     for path in sorted(output.glob("model*.safetensors")):
@@ -148,6 +163,17 @@ def _configs(
     if not (resumed / NAME).exists():
         raise ValueError(f"{resumed} holds no checkpoint to go on from: give {wanted}.")
     return configs_of_checkpoint(resumed / NAME)
+
+
+def _extended(configs: list[Any], steps: int, resume: bool) -> list[Any]:
+    """Return the configurations of a run with more steps."""
+    if not resume:
+        raise ValueError("--extend-to needs --resume: it extends a run that exists.")
+    if steps <= configs[0].steps:
+        raise ValueError(
+            f"--extend-to {steps} is not more than the {configs[0].steps} steps of the run."
+        )
+    return [replace(config, steps=steps) for config in configs]
 
 
 def _resumed_from(checkpoint: Path, steps: int) -> str:

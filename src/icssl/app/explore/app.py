@@ -20,20 +20,18 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from icssl.app.explore import page_views, table_view
 from icssl.app.explore.clouds import limit_to_one_thread
-from icssl.app.explore.guard import client, guard
-from icssl.app.explore.layout import page
-from icssl.app.explore.state import (
+from icssl.app.explore.events import (
     BUTTONS,
     CLOUDS,
     SETTINGS,
-    State,
     after_button,
     after_click,
     after_setting,
-    from_link,
-    to_link,
 )
-from icssl.app.explore.uploads import Uploads, check_size, download, label_upload
+from icssl.app.explore.guard import client, guard
+from icssl.app.explore.layout import page
+from icssl.app.explore.state import READING, State, from_link, to_link
+from icssl.app.explore.uploads import Uploads, check_size, download
 
 _LOG = logging.getLogger(__name__)
 _LARGEST_REQUEST = 2**24  # bytes; a file of up to MOST_BYTES is sent as base64
@@ -55,9 +53,12 @@ def build_app() -> Dash:
     uploads = Uploads()
     _add_events(app, uploads)
     for name, view in page_views.VIEWS.items():
-        _add_view(app, view, page_views.OUTPUTS[name])
+        _add_view(app, name, view, page_views.OUTPUTS[name])
     _add_view(
-        app, lambda state: table_view.data(state, uploads, client()), table_view.OUTPUTS
+        app,
+        "data",
+        lambda state: table_view.data(state, uploads, client()),
+        table_view.OUTPUTS,
     )
     _add_refusal(app)
     _add_download(app, uploads)
@@ -90,6 +91,7 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
         "upload": Input("upload", "contents"),
         "file": Current("upload", "filename"),
         "label_text": Current("mark-label", "value"),
+        "new_label": Current("mark-new", "value"),
         "state": Current("state", "data"),
     }
     outputs = {
@@ -98,13 +100,14 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
         "message": Output("message", "children"),
         "targets": Output("target", "options"),
         "upload": Output("upload", "contents"),
+        "new_label": Output("mark-new", "value"),
         **{name: Output(name, "value") for name in SETTINGS},
         **{name: Output(name, "clickData") for name in CLOUDS},
     }
 
     @app.callback(output=outputs, inputs=inputs)
     def handle(**values: Any) -> dict[str, Any]:
-        _check_texts(values, "url", "upload", "file", "label_text")
+        _check_texts(values, "url", "upload", "file", "label_text", "new_label")
         before = None if values["state"] is None else _state_of(values["state"])
         event = str(ctx.triggered_id or "url")
         try:
@@ -116,10 +119,18 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
         changes = _changes(before, after, message, outputs)
         if event in (*CLOUDS, "upload"):
             changes[event] = None  # or the same click or file again would be no event
-        if before is None or after.table != before.table:
+        if before is None or _read_anew(before, after):
             # With the value, not after it: a value that is no option would be dropped.
-            changes["targets"] = uploads.columns(after.table, client())
+            changes["targets"] = table_view.target_options(after, uploads, client())
+        if event == "mark":
+            changes["new_label"] = ""
         return changes
+
+
+def _read_anew(before: State, after: State) -> bool:
+    """Whether the columns of the table may have changed."""
+    names = ("table", *READING)
+    return any(getattr(before, name) != getattr(after, name) for name in names)
 
 
 def _state_of(values: Any) -> State:
@@ -148,7 +159,8 @@ def _next_state(
         return after_click(before, event, values[event]), ""
     if event == "upload":
         return _after_upload(before, values, uploads), ""
-    return after_button(before, event, str(values["label_text"] or "")), ""
+    label = values["new_label"] or values["label_text"]
+    return after_button(before, event, str(label or "")), ""
 
 
 def _after_upload(before: State, values: dict[str, Any], uploads: Uploads) -> State:
@@ -156,7 +168,8 @@ def _after_upload(before: State, values: dict[str, Any], uploads: Uploads) -> St
         return before
     upload = uploads.add(str(values["file"]), values["upload"], client())
     settings = {**before.as_values(), "table": upload.key, "target": upload.guess}
-    return State.from_values({**settings, "marks": (), "row": 0})
+    found_out = dict.fromkeys(READING, "")
+    return State.from_values({**settings, **found_out, "marks": (), "row": 0})
 
 
 def _changes(
@@ -179,14 +192,16 @@ def _changes(
 
 def _add_view(
     app: Dash,
+    name: str,
     view: Callable[[State], dict[str, Any] | None],
     places: dict[str, tuple[str, str]],
 ) -> None:
     """Add a part of the page that is a function of the state; None hides it."""
 
     @app.callback(
-        output={name: Output(*place) for name, place in places.items()},
+        output={part: Output(*place) for part, place in places.items()},
         inputs=[Input("state", "data")],
+        running=[(Output("page", f"data-busy-{name}"), "true", "false")],
         prevent_initial_call=True,
     )
     def render(values: Any) -> dict[str, Any]:
@@ -225,7 +240,7 @@ def _add_download(app: Dash, uploads: Uploads) -> None:
         state = _state_of(values)
         try:
             upload = uploads.get(state.table, client())
-            labelling, _warnings = label_upload(upload, state.target, state.marks)
+            labelling, _warnings = table_view.labelled(state, upload)
             name, content = download(upload, labelling)
         except ValueError as error:
             return no_update, str(error)

@@ -22,10 +22,11 @@ from sklearn.semi_supervised import LabelSpreading
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
+from icssl._util.colours import plane_coordinates
 from icssl._util.errors import check_choice
 from icssl._util.random import generator_for
-from icssl.bench.plots import principal_coordinates
 from icssl.classifier.estimator import ICSSLClassifier
+from icssl.classifier.graph_memory import GraphMemory, remember_graphs
 from icssl.episodes.images import SIDE, FashionGenerator, process_frames, slerp
 from icssl.episodes.manifolds import MANIFOLDS
 from icssl.episodes.synthetic import ManifoldSpec
@@ -98,16 +99,19 @@ class Cloud:
     pictures: Float[ndarray, "n side side"] | None = None
 
 
+REAL_TABLES = {
+    "iris": "Iris (150 flowers)",
+    "wine": "Wine (178 bottles)",
+    "breast_cancer": "Breast cancer (569 cases)",
+    "digits": "Digits (1,797 pictures)",
+}
 # Names for the page. A real table has as many rows as its name says; no more are drawn.
 SOURCES = {
     **{name: name.replace("_", " ").capitalize() for name in MANIFOLDS},
     "product": "Product of all five",
     "two_moons": "Two moons",
     "images": "Image manifold",
-    "iris": "Iris (150 flowers)",
-    "wine": "Wine (178 bottles)",
-    "breast_cancer": "Breast cancer (569 cases)",
-    "digits": "Digits (1,797 pictures)",
+    **REAL_TABLES,
 }
 
 
@@ -199,8 +203,8 @@ DRAWING_NOTE = (
 
 ALL_VIEWS_ROWS = 400  # with more points, all views would make a click wait
 _CACHED_ANSWERS = 8
+_GRAPHS = GraphMemory()  # a click changes labels, on which most graphs do not depend
 _MOST_DENSE = 1_000  # points for which label spreading computes all pairs of weights
-_TINY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +287,7 @@ def _fit_all(key: tuple[Any, ...], labels: Labels) -> Answer:
     codes = label_codes(labels, len(cloud.y))
     few = len(cloud.y) <= ALL_VIEWS_ROWS
     classifier = ICSSLClassifier("all views" if few else "one view", device="cpu")
-    with warnings.catch_warnings():
+    with remember_graphs(_GRAPHS), warnings.catch_warnings():
         # Whoever gives equal points different labels does so on purpose here.
         warnings.simplefilter("ignore", UserWarning)
         classifier.fit(cloud.x, codes)
@@ -336,22 +340,10 @@ def _embedding(key: tuple[Any, ...]) -> ndarray:
     cloud = draw_cloud(*key)
     # The embedding is that of all rows and ignores labels, but fit needs some.
     codes = label_codes(((0, 0), (1, 1)), len(cloud.y))
-    with warnings.catch_warnings():
+    with remember_graphs(_GRAPHS), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         classifier = ICSSLClassifier("one view", device="cpu").fit(cloud.x, codes)
     return plane_coordinates(classifier.embedding_)
-
-
-def plane_coordinates(embedding: Float[ndarray, "n k"]) -> Float[ndarray, "n 2"]:
-    """Return two principal coordinates, with points far from the others drawn nearer.
-
-    A few rows that the graph hardly joins would otherwise squeeze all others into a dot.
-    """
-    wide = np.column_stack([embedding, np.zeros((len(embedding), 2))])
-    plane = principal_coordinates(wide.astype(float))
-    plane = plane - np.median(plane, axis=0)
-    usual = np.median(np.abs(plane), axis=0)
-    return np.arcsinh(plane / np.maximum(usual, _TINY))
 
 
 @dataclass(frozen=True)

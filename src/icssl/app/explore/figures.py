@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from icssl._util.colours import COLOURS
 from icssl._util.errors import printable
 from icssl.app.explore.clouds import Answer, Reason
 from icssl.app.explore.layers import Layer, LayerTrace
 from icssl.app.explore.state import RIVALS
-from icssl.bench.plots import COLOURS
 
 Figure = dict[str, Any]
 

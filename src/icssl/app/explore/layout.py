@@ -6,6 +6,7 @@ from typing import Any
 from dash import dcc, html
 
 from icssl.app.explore.clouds import SOURCES
+from icssl.app.explore.reading import TYPES
 from icssl.app.explore.state import (
     COLOURINGS,
     FEWEST_POINTS,
@@ -36,7 +37,7 @@ def page() -> html.Div:
                 [
                     html.H1("icssl explore"),
                     _radio("tab", TABS, start.tab, "Pages", "tabs"),
-                    _radio("theme", THEMES, start.theme, "Theme", "inline"),
+                    html.Div(id="busy", role="status"),  # see assets/page.js
                 ]
             ),
             html.Div(id="message", className="message", **_live("assertive")),
@@ -50,19 +51,46 @@ def page() -> html.Div:
                 ]
             ),
             html.Footer(
-                "Everything runs on this machine; nothing is sent elsewhere. The address "
-                "of this page contains all settings: copy it to keep or share them."
+                [
+                    _radio("theme", THEMES, start.theme, "Theme", "inline"),
+                    html.P(
+                        "Everything runs on this machine; nothing is sent elsewhere. The "
+                        "address of this page contains all settings: copy it to keep or "
+                        "share them."
+                    ),
+                ]
             ),
         ],
     )
 
 
 def table(
-    header: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = ""
+    header: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    caption: str = "",
+    *,
+    numbers: Sequence[int] = (),
 ) -> html.Div:
-    """Return a table that scrolls sideways where the window is narrow."""
+    """Return a table that scrolls sideways where the window is narrow.
+
+    Parameters
+    ----------
+    header, rows : sequence
+        The cells.
+    caption : str
+        What stands above it.
+    numbers : sequence of int
+        Rows of a person's table, one per line, that a click on the line selects.
+    """
     head = html.Tr([html.Th(cell, scope="col") for cell in header])
-    body = [html.Tr([html.Td(cell) for cell in row]) for row in rows]
+    clickable: list[dict[str, Any]] = [
+        {"data-row": str(number), "tabIndex": 0, "className": "selectable"}
+        for number in numbers
+    ] or [{} for _ in rows]
+    body = [
+        html.Tr([html.Td(cell) for cell in row], **options)
+        for row, options in zip(rows, clickable, strict=True)
+    ]
     parts = [html.Caption(caption)] if caption else []
     return html.Div(
         html.Table([*parts, html.Thead(head), html.Tbody(body)]), className="scroll"
@@ -92,15 +120,26 @@ def _cloud_controls(start: State) -> list[Any]:
 
 
 def _play(start: State) -> list[Any]:
+    """Return the first screen: score and picture above, and what a click gives."""
     return [
-        html.P(
-            "Click a point to label it; click it again to remove the label. Or choose its "
-            "number above and press the button."
+        html.Div(id="play-scores", **_live("polite")),
+        _radio("brush", {}, start.brush, "A click gives a point its class", "inline"),
+        html.Div(
+            className="two",
+            children=[
+                _graph("play_cloud", "ICSSLClassifier"),
+                html.Div(
+                    [
+                        html.H2(id="rival-title"),
+                        _plot("rival-cloud", "The same points by another method"),
+                    ]
+                ),
+            ],
         ),
+        html.Div(id="play-note", className="note", **_live("polite")),
         html.Div(
             className="controls",
             children=[
-                _radio("brush", {}, start.brush, "A click gives the class", "inline"),
                 html.Div(
                     [
                         _button("label", "Label the selected point"),
@@ -115,29 +154,22 @@ def _play(start: State) -> list[Any]:
                 _radio("rival", RIVALS, start.rival, "Compare with", "inline"),
             ],
         ),
-        html.Div(id="play-note", className="note", **_live("polite")),
-        html.Div(
-            className="two",
-            children=[
-                _graph("play_cloud", "ICSSL"),
-                html.Div(
-                    [
-                        html.H2(id="rival-title"),
-                        _plot("rival-cloud", "The same points by another method"),
-                    ]
-                ),
-            ],
+        html.P(
+            "Click a point to label it; click it again to remove the label. The model "
+            "trains nothing: each click is one new reading of all points.",
+            className="small",
         ),
-        html.Div(id="play-scores"),
     ]
 
 
 def _inside(start: State) -> list[Any]:
     return [
         html.P(
-            "See the paper's three stages, layer by layer, on the points and labels of "
-            "Play: walks (which point attends to which), the eigenmap, and descent on the "
-            "labels. Click a point to see the model from its position."
+            "This is another model than on Play: the paper's own (ICSSLTransformer), with "
+            "its three stages, layer by layer, on the same points and labels: walks (which "
+            "point attends to which), the eigenmap, and descent on the labels. Its answers "
+            "can differ from those of ICSSLClassifier. Click a point to see the model from "
+            "its position."
         ),
         html.Div(
             className="controls",
@@ -180,8 +212,8 @@ def _inside(start: State) -> list[Any]:
 def _why() -> list[Any]:
     return [
         html.P(
-            "The classifier's logit of a point is a sum over the labelled points, so what "
-            "each of them adds is known exactly. Click a point, or choose its number above."
+            "ICSSLClassifier's logit of a point is a sum over the labelled points, so what "
+            "each of them adds is known exactly. Click a point, or set its number."
         ),
         html.Div(id="why-note", className="note", **_live("polite")),
         html.Div(
@@ -201,50 +233,117 @@ def _why() -> list[Any]:
 
 
 def _data() -> list[Any]:
+    """Return the way of a person with a table: file, labels, answer, and what next."""
     return [
+        html.H2("1. Your file"),
         dcc.Upload(
             id="upload",
             className="drop",
             max_size=MOST_BYTES,  # otherwise the browser reads all of it, and some crash
             children=html.Button(
-                "Drop a CSV or Parquet file here, or press to choose one", className="wide"
+                "Drop a table here, or press to choose one", className="wide"
             ),
         ),
         html.P(
-            f"The file can have up to {MOST_BYTES // 2**20} MB and {MOST_ROWS:,} rows. "
-            "Rows without a label have an empty cell in the column of labels. The file "
-            "stays on this machine.",
+            f"CSV and Excel files and others, up to {MOST_BYTES // 2**20} MB and "
+            f"{MOST_ROWS:,} rows. Rows to label have an empty cell in the column of "
+            "labels. The file stays on this machine.",
             className="small",
         ),
+        html.Div(id="data-controls", children=_file_controls()),
+        html.Div(id="data-note", className="note", **_live("polite")),
+        html.Div(id="data-answer", hidden=True, children=_answer()),
+    ]
+
+
+def _file_controls() -> list[Any]:
+    """Return what can be set before a table is labelled."""
+    start = State()
+    texts = {
+        "separator": ("Separator", "found out; or , ; tab"),
+        "encoding": ("Encoding", "found out; or utf-8, cp1252 ..."),
+        "decimal": ("Decimal mark", "found out; or . ,"),
+        "missing": ("Texts for no value", "?; unknown"),
+        "types": ("Types of columns", "zip=category; age=number"),
+        "drop": ("Columns to leave out", "id; notes"),
+        "relabel": ("Labels to rename", "Yes=yes; No=no"),
+    }
+    fields = [
+        _field(
+            title,
+            dcc.Input(
+                id=name,
+                type="text",
+                value=getattr(start, name),
+                placeholder=hint,
+                debounce=True,
+            ),
+            name,
+        )
+        for name, (title, hint) in texts.items()
+    ]
+    target = dcc.Dropdown(id="target", options=[], clearable=False)
+    return [
+        html.Div(_field("Column of labels", target, "target"), className="controls"),
+        html.Details(
+            [
+                html.Summary("How the file is read"),
+                html.Div(fields, className="controls"),
+                html.P(
+                    f"Types are {', '.join(TYPES)}. Put semicolons between several texts, "
+                    "types or columns.",
+                    className="small",
+                ),
+            ]
+        ),
+    ]
+
+
+def _answer() -> list[Any]:
+    """Return the answer: picture and selected row side by side, then what comes next."""
+    give = [
+        _field("Selected row", _number("row", 0, 0, 10**9), "row"),
+        _field(
+            "Its label",
+            dcc.Dropdown(id="mark-label", options=[], clearable=False),
+            "mark-label",
+        ),
+        _field(
+            "or a new class",
+            dcc.Input(id="mark-new", type="text", value=""),
+            "mark-new",
+        ),
         html.Div(
-            id="data-controls",
-            className="controls",
+            [
+                _button("mark", "Label the row"),
+                _button("unmark", "Remove labels given here"),
+            ],
+            className="buttons",
+        ),
+    ]
+    return [
+        html.Div(
+            className="two",
             children=[
-                _field(
-                    "Column of labels",
-                    dcc.Dropdown(id="target", options=[], clearable=False),
-                    "target",
-                ),
-                _field("Selected row", _number("row", 0, 0, 10**9), "row"),
-                _field(
-                    "Its label",
-                    dcc.Input(id="mark-label", type="text", value="", list="known-labels"),
-                    "mark-label",
-                ),
-                html.Datalist(id="known-labels"),
+                _graph("data_cloud", "2. The answer: your rows by class"),
                 html.Div(
                     [
-                        _button("mark", "Label the row and run again"),
-                        _button("unmark", "Remove labels given here"),
-                        _button("download", "Download the labelled file"),
+                        html.H2("3. A row, and why"),
+                        html.Div(id="data-selected", **_live("polite")),
+                        html.Div(give, className="controls"),
                     ],
-                    className="buttons",
+                    id="data-row",
                 ),
-                dcc.Download(id="file"),
             ],
         ),
-        html.Div(id="data-note", className="note", **_live("polite")),
-        html.Div(_graph("data_cloud", "Rows in the embedding"), id="data-picture"),
+        html.Div(id="data-next"),
+        html.Div(
+            [
+                html.H2("4. Take it with you"),
+                _button("download", "Download the labelled file"),
+                dcc.Download(id="file"),
+            ]
+        ),
         html.Div(id="data-tables"),
     ]
 

@@ -227,10 +227,10 @@ def _small(notes: Sequence[str]) -> list[Any]:
 def _scores(cloud: Cloud, answer: Answer) -> Any:
     methods = {"ICSSL": answer.predicted}
     methods |= {RIVALS[name]: codes for name, codes in answer.rivals.items()}
-    rows = [(name, f"{answer.accuracy(p, cloud.y):.3f}") for name, p in methods.items()]
+    right = [f"{answer.accuracy(codes, cloud.y):.3f}" for codes in methods.values()]
     labels, others = len(answer.labelled_points), int((answer.labels < 0).sum())
     caption = f"Accuracy on {others:,} points without a label, from {labels} labels"
-    return table(("method", "accuracy"), rows, caption)
+    return table(list(methods), [right], caption)
 
 
 def _layer_figure(state: State, cloud: Cloud, trace: LayerTrace, layer: Layer) -> Figure:

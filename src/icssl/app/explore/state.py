@@ -8,12 +8,11 @@ from urllib.parse import parse_qsl, urlencode
 
 from icssl._util.errors import check_choice
 from icssl.app.explore.clouds import (
+    REAL_TABLES,
     SOURCES,
     Cloud,
     draw_cloud,
-    existing_labels,
     one_label_per_class,
-    predict_cloud,
 )
 from icssl.methods import TITLES
 
@@ -61,6 +60,9 @@ class State:
         The selected row of the table.
     marks : tuple of pairs
         Rows of the table that were labelled on the page, and their labels.
+    separator, encoding, decimal, missing, types, drop, relabel : str
+        How the file is read where that is not to be found out: see
+        :class:`icssl.app.explore.reading.Reading`.
     """
 
     tab: str = "play"
@@ -83,6 +85,13 @@ class State:
     target: str = ""
     row: int = 0
     marks: tuple[tuple[int, str], ...] = ()
+    separator: str = ""
+    encoding: str = ""
+    decimal: str = ""
+    missing: str = ""
+    types: str = ""
+    drop: str = ""
+    relabel: str = ""
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -95,7 +104,8 @@ class State:
             _check_range("a class", code, 0, self.classes - 1)
         for row, _ in self.marks:
             _check_range("a labelled row", row, *_RANGES["row"])
-        for text in (self.table, self.target, *(label for _, label in self.marks)):
+        texts = (self.table, self.target, *(label for _, label in self.marks))
+        for text in (*texts, *(getattr(self, name) for name in READING)):
             _check_text(text)
         _check_once("point", [point for point, _ in self.labels])
         _check_once("row", [row for row, _ in self.marks])
@@ -136,6 +146,9 @@ class State:
         return cls(**values)
 
 
+READING = ("separator", "encoding", "decimal", "missing", "types", "drop", "relabel")
+"""Settings of how a file is read."""
+
 _CHOICES: dict[str, Mapping[str, Any]] = {
     "tab": TABS,
     "theme": THEMES,
@@ -166,8 +179,11 @@ def to_link(state: State) -> str:
     start, pairs = State(), []
     for field in fields(State):
         value = getattr(state, field.name)
+        default = getattr(start, field.name)
+        if field.name == "noise":
+            default = noise_for(state.source)
         needed = field.name == "labels" and _cloud_settings(state) != _cloud_settings(start)
-        if needed or value != getattr(start, field.name):
+        if needed or value != default:
             pairs.append((field.name, _link_text(value)))
     return f"?{urlencode(pairs, safe=':,')}" if pairs else ""
 
@@ -192,6 +208,7 @@ def from_link(search: str | None) -> tuple[State, str]:
             values[name] = _READERS[name](text)
         except (KeyError, ValueError):
             wrong.append(f"{name}={text}")
+    values.setdefault("noise", noise_for(values.get("source", State.source)))
     try:
         state = State.from_values({"labels": (), **values})
         if "labels" not in values:
@@ -202,9 +219,19 @@ def from_link(search: str | None) -> tuple[State, str]:
     return state, message if wrong else ""
 
 
+def noise_for(source: str) -> float:
+    """Return the noise that a source has unless a person sets it: none for real tables."""
+    return 0.0 if source in REAL_TABLES else State.noise
+
+
 def _cloud_settings(state: State) -> tuple[str, int, float, int]:
     """Return the settings that decide which cloud is drawn."""
     return state.source, state.n, state.noise, state.seed
+
+
+def cloud_of(state: State) -> Cloud:
+    """Return the cloud that a state shows."""
+    return draw_cloud(*_cloud_settings(state))
 
 
 def with_one_label_per_class(state: State) -> State:
@@ -285,100 +312,3 @@ def _check_once(name: str, labelled: Sequence[int]) -> None:
 def _check_range(name: str, given: float, least: float, most: float) -> None:
     if not least <= given <= most:
         raise ValueError(f"{name} must be from {least:g} to {most:g}, got {given!r}.")
-
-
-# Controls of the page; each sets the field of the state that has its name.
-SETTINGS = (
-    *("tab", "theme", "source", "n", "noise", "seed", "brush", "colouring", "rival"),
-    *("point", "weights", "layer", "target", "row"),
-)
-CLOUDS = ("play_cloud", "inside_cloud", "why_cloud", "data_cloud")
-_CLOUD_SETTINGS = ("source", "n", "noise", "seed")
-
-
-def cloud_of(state: State) -> Cloud:
-    """Return the cloud that a state shows."""
-    return draw_cloud(*_cloud_settings(state))
-
-
-def after_setting(state: State, name: str, value: Any) -> State:
-    """Return the state after a control was changed.
-
-    An empty field changes nothing. A new cloud gets new labels.
-    """
-    if value is None or value == getattr(state, name):
-        return state
-    kind = type(getattr(state, name))
-    try:
-        changes: dict[str, Any] = {name: kind(value)}
-    except (TypeError, OverflowError) as error:
-        raise ValueError(f"{name} cannot be {value!r}.") from error
-    if name in _CLOUD_SETTINGS:
-        changes |= {"labels": (), "point": 0, "brush": -1}
-        return with_one_label_per_class(replace(state, **changes))
-    if name == "target":
-        changes |= {"marks": (), "row": 0}
-    if name == "weights":
-        changes["layer"] = 0
-    return replace(state, **changes)
-
-
-def after_click(state: State, graph: str, click: Any) -> State:
-    """Return the state after a click on a point.
-
-    On Play the point gets the class of the brush; elsewhere it is selected.
-    """
-    row = _clicked_point(click)
-    if row is None:
-        return state
-    if graph == "data_cloud":
-        return replace(state, row=row)
-    state = replace(state, point=row)
-    return _with_brush(state) if graph == "play_cloud" else state
-
-
-def after_button(state: State, name: str, label: str = "") -> State:
-    """Return the state after a button; ``label`` is the text in the field beside it."""
-    if name == "mark":
-        return state.with_mark(state.row, label.strip())
-    return _AFTER_BUTTON[name](state)
-
-
-def _with_new_class(state: State) -> State:
-    count = min(state.classes + 1, MOST_CLASSES)
-    return replace(state, classes=count, brush=count - 1)
-
-
-def _with_suggestion(state: State) -> State:
-    answer = predict_cloud(cloud_of(state), state.labels)
-    return state if answer is None else replace(state, point=answer.suggested)
-
-
-def _with_brush(state: State) -> State:
-    """Return the state with the selected point in the class of the brush."""
-    cloud = cloud_of(state)
-    point = min(state.point, len(cloud.y) - 1)
-    code = int(cloud.y[point]) if state.brush < 0 else state.brush
-    labels = existing_labels(state.labels, len(cloud.y))
-    return replace(state, labels=labels, point=point).with_label(point, code)
-
-
-def _clicked_point(click: Any) -> int | None:
-    """Return the number of the clicked point, which plotly got as ``customdata``."""
-    points = click.get("points") if isinstance(click, dict) else None
-    for point in points if isinstance(points, list) else []:
-        row = point.get("customdata") if isinstance(point, dict) else None
-        if type(row) is int and row >= 0:
-            return row
-    return None
-
-
-_AFTER_BUTTON: dict[str, Callable[[State], State]] = {
-    "label": _with_brush,
-    "new_class": _with_new_class,
-    "clear": lambda state: replace(state, labels=()),
-    "start": with_one_label_per_class,
-    "suggest": _with_suggestion,
-    "unmark": lambda state: replace(state, marks=()),
-}
-BUTTONS = (*_AFTER_BUTTON, "mark")

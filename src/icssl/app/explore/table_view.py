@@ -1,25 +1,39 @@
 """The tab for a person's own table, as a function of the state."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dash import html
 
+from icssl._util.colours import plane_coordinates
 from icssl._util.errors import check_choice
 from icssl.app.explore import figures
-from icssl.app.explore.clouds import DRAWING_NOTE, plane_coordinates
+from icssl.app.explore.clouds import DRAWING_NOTE
 from icssl.app.explore.layout import table
-from icssl.app.explore.state import State
-from icssl.app.explore.uploads import Upload, Uploads, label_upload
-from icssl.app.labelling import CLASS_HEADER, Labelling, class_rows, summary_lines
-from icssl.app.labelling_report import least_certain, row_table
+from icssl.app.explore.reading import Reading
+from icssl.app.explore.state import READING, State
+from icssl.app.explore.uploads import Upload, Uploads, columns_of, label_upload
+from icssl.app.labelling import Labelling, class_rows, summary_lines
+from icssl.app.row_notes import (
+    RowNote,
+    cell_names,
+    least_certain,
+    reach_in_words,
+    row_notes,
+)
+from icssl.app.tally import CLASS_HEADER
+from icssl.tables.column_table import COLUMN_HEADER
 
 OUTPUTS = {
     "cloud": ("data_cloud", "figure"),
     "note": ("data-note", "children"),
+    "selected": ("data-selected", "children"),
+    "next": ("data-next", "children"),
     "tables": ("data-tables", "children"),
-    "known": ("known-labels", "children"),
+    "classes": ("mark-label", "options"),
+    "class": ("mark-label", "value"),
     "controls": ("data-controls", "hidden"),
-    "picture": ("data-picture", "hidden"),
+    "answer": ("data-answer", "hidden"),
 }
 
 
@@ -27,8 +41,9 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
     """Return a client's table: its embedding, its doubtful rows, and what to label."""
     if state.tab != "data":
         return None
-    nothing: dict[str, Any] = {"cloud": figures.EMPTY, "tables": "", "known": []}
-    nothing |= {"controls": True, "picture": True}
+    nothing: dict[str, Any] = {"cloud": figures.EMPTY, "tables": "", "next": ""}
+    nothing |= {"selected": "", "classes": [], "class": None}
+    nothing |= {"controls": True, "answer": True}
     if not state.table:
         return {**nothing, "note": ""}
     try:
@@ -41,13 +56,30 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
         return {**nothing, "note": text}
     try:
         return {**nothing, **_labelled_table(state, upload)}
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         return {**nothing, "note": str(error)}
 
 
+def target_options(state: State, uploads: Uploads, client: str = "") -> list[str]:
+    """Return the columns of the state's table, as far as the client has it."""
+    try:
+        return columns_of(uploads.get(state.table, client), _reading(state))
+    except (ValueError, ImportError):
+        return uploads.columns(state.table, client)  # the view says what is wrong
+
+
+def labelled(state: State, upload: Upload) -> tuple[Labelling, tuple[str, ...]]:
+    """Return the table of the state with its labels, and warnings."""
+    return label_upload(upload, state.target, state.marks, _reading(state))
+
+
+def _reading(state: State) -> Reading:
+    return Reading(**{name: getattr(state, name) for name in READING})
+
+
 def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
-    check_choice("column of labels", state.target, upload.columns)
-    labelling, warned = label_upload(upload, state.target, state.marks)
+    check_choice("column of labels", state.target, columns_of(upload, _reading(state)))
+    labelling, warned = labelled(state, upload)
     points = plane_coordinates(labelling.embedding)
     names = [str(name) for name in labelling.classes]
     row = min(state.row, len(points) - 1)
@@ -59,39 +91,71 @@ def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
         selected=row,
         revision=upload.key,
     )
-    lines = [*summary_lines(labelling), *warned, _about_row(labelling, row)]
+    lines = list(summary_lines(labelling))
     if state.marks:
         lines.append(f"{len(state.marks)} of the labels were given on this page.")
+    (note,) = row_notes(labelling, [row])
     return {
         "cloud": figure,
         "note": [
-            *(html.P(line) for line in lines),
+            *map(html.P, lines),
+            *(html.P(text, className="doubt") for text in warned),
             html.P(DRAWING_NOTE.capitalize(), className="small"),
         ],
+        "selected": _about_row(labelling, note),
+        "next": _notes("What to label next, the best first", labelling, "suggested"),
         "tables": [
+            *_notes("The least certain rows", labelling, "doubtful"),
             table(CLASS_HEADER, class_rows(labelling), "Classes"),
-            *_row_tables(labelling),
+            table(COLUMN_HEADER, labelling.table.columns.rows, "What was understood"),
         ],
-        "known": [html.Option(value=name) for name in names],
-        "picture": False,
+        "classes": names,
+        "class": note.label,
+        "answer": False,
     }
 
 
-def _row_tables(labelling: Labelling) -> list[Any]:
-    if not len(labelling.unlabelled_rows):
-        return []
-    titles = {
-        "What to label next, the best first": labelling.suggested,
-        "The least certain rows": least_certain(labelling),
-    }
+def _about_row(labelling: Labelling, note: RowNote) -> list[Any]:
+    """Return what is known of the selected row: its class, why, and its cells."""
+    if labelling.given_codes[note.row] >= 0:
+        verdict = f"Row {note.row} has the label {note.label!r}."
+    else:
+        verdict = (
+            f"Row {note.row}: {note.probability:.0%} {note.label!r}, {note.why}. It could "
+            f"also be {note.runner_up!r} ({note.runner_up_probability:.0%})."
+        )
+    likeness = f"It is {reach_in_words(note.reach)} like a labelled row ({note.reach:.2f})."
+    rows = [(f"row {row}", label, f"{part:+.2f}") for row, label, part in note.evidence]
     return [
-        table(*row_table(labelling, rows), caption=title) for title, rows in titles.items()
+        html.P(f"{verdict} {likeness}"),
+        table(cell_names(labelling), [note.cells]),
+        table(("labelled row", "its label", "speaks for it by"), rows) if rows else "",
     ]
 
 
-def _about_row(labelling: Labelling, row: int) -> str:
-    verb = "has the label" if labelling.given_codes[row] >= 0 else "is likeliest"
-    return (
-        f"Row {row} {verb} {str(labelling.labels[row])!r}, probability "
-        f"{labelling.probability[row]:.3f}, reach {labelling.reach[row]:.3g}."
-    )
+def _notes(title: str, labelling: Labelling, kind: str) -> list[Any]:
+    if not len(labelling.unlabelled_rows):
+        return []
+    rows: Iterable[int] = labelling.suggested
+    if kind == "doubtful":
+        rows = least_certain(labelling)
+    return [_note_table(labelling, list(rows), title)]
+
+
+def _note_table(labelling: Labelling, rows: Sequence[int], title: str) -> Any:
+    """Return a table of rows; a click on one selects it (see assets/page.js)."""
+    header = ("row", "label", "probability", "or else", "like a labelled row", "why")
+    lines = [
+        (
+            f"{note.row}",
+            note.label,
+            f"{note.probability:.0%}",
+            f"{note.runner_up} {note.runner_up_probability:.0%}",
+            f"{reach_in_words(note.reach)} ({note.reach:.2f})",
+            note.why,
+            *note.cells,
+        )
+        for note in row_notes(labelling, rows)
+    ]
+    caption = f"{title}. Click a row to select it."
+    return table((*header, *cell_names(labelling)), lines, caption, numbers=rows)

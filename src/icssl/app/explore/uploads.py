@@ -22,18 +22,16 @@ from numpy import ndarray
 
 from icssl._util.errors import printable
 from icssl.app.explore.clouds import cache_last
+from icssl.app.explore.reading import Reading
 from icssl.app.labelling import Labelling, label_rows
+from icssl.classifier.graph_memory import GraphMemory, remember_graphs
 from icssl.tables.cells import exact_number, is_missing
 from icssl.tables.columns import MOST_CATEGORIES
 from icssl.tables.formats import page_suffixes, read_file, suffix_of
-from icssl.tables.reader import (
-    LABEL_NAMES,
-    LabelTable,
-    default_output,
-    read_table,
-    write_table,
-)
-from icssl.tables.table_file import Limits, ReadOptions, Source
+from icssl.tables.label_table import LabelTable, guess_target, read_table
+from icssl.tables.output import default_output, write_table
+from icssl.tables.table_file import FileTable, Limits, ReadOptions, Source
+from icssl.tables.table_warning import text_of
 
 MOST_BYTES = 8 * 2**20
 MOST_ROWS = 5_000
@@ -42,8 +40,9 @@ _MOST_NUMBERS = 2**24  # numbers that the classifier makes of all cells
 _REMEMBERED = 4  # tables per client
 _MOST_HELD = 2**28  # bytes of the tables of all clients
 _GONE = 3600  # seconds without a sign of a client
-_MANY = 30  # different values: a column with more hardly holds classes
 _ASK_INSTEAD = "icssl classify FILE --target COLUMN, in a terminal, has no such limit."
+_MOST_JUDGED = 1_000  # rows up to which labels are hidden to see how good it is
+_GRAPHS = GraphMemory()  # most graphs stay the same when a row gets a label
 _LIMITS = Limits(MOST_ROWS, MOST_COLUMNS, 2**26, "the page", _ASK_INSTEAD)
 
 
@@ -167,7 +166,7 @@ def read_upload(name: str, contents: str) -> Upload:
     content = _decode(name, contents)
     key = hashlib.sha256(name.encode() + b"\0" + content).hexdigest()[:16]
     table = read_file(Source(name, content), ReadOptions(limits=_LIMITS), suffixes)
-    return Upload(name, content, tuple(table.names), key, _likely_target(table.cells))
+    return Upload(name, content, tuple(table.names), key, _likely_target(name, table))
 
 
 def check_size(name: str, size: int) -> None:
@@ -191,27 +190,41 @@ def _decode(name: str, contents: str) -> bytes:
     return content
 
 
+def columns_of(upload: Upload, reading: Reading) -> list[str]:
+    """Return the columns of a table, if it is read in a way that a person has set."""
+    if not (reading.separator or reading.encoding):
+        return list(upload.columns)
+    source = Source(upload.name, upload.content)
+    return list(read_file(source, reading.options(_LIMITS), page_suffixes()).names)
+
+
 def label_upload(
-    upload: Upload, target: str, marks: Sequence[tuple[int, str]]
+    upload: Upload,
+    target: str,
+    marks: Sequence[tuple[int, str]],
+    reading: Reading | None = None,
 ) -> tuple[Labelling, tuple[str, ...]]:
     """Label a table, with labels that were given on the page; return warnings too."""
-    return _label_upload(upload, target, tuple(marks))
+    return _label_upload(upload, target, tuple(marks), reading or Reading())
 
 
 @cache_last(_REMEMBERED)
 def _label_upload(
-    upload: Upload, target: str, marks: tuple[tuple[int, str], ...]
+    upload: Upload, target: str, marks: tuple[tuple[int, str], ...], reading: Reading
 ) -> tuple[Labelling, tuple[str, ...]]:
-    table = read_table(Source(upload.name, upload.content), target)
-    _check_encoded(upload.name, table.features)
-    table = replace(table, target=_add_marks(table, marks))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
+        source = Source(upload.name, upload.content)
+        table = read_table(source, target, limits=_LIMITS, **reading.arguments())
+        _check_encoded(upload.name, table.features)
+        table = replace(table, target=_add_marks(table, marks))
+        judge = len(table.target) <= _MOST_JUDGED
         try:
-            labelling = label_rows(table, device="cpu", suggestions=10)
+            with remember_graphs(_GRAPHS):
+                labelling = label_rows(table, device="cpu", suggestions=10, judge=judge)
         except ValueError as error:
             raise ValueError(f"{error} {_hint(target)}") from error
-    return labelling, tuple(str(warning.message) for warning in caught)
+    return labelling, tuple(text_of(warning.message, "page") for warning in caught)
 
 
 def _check_encoded(name: str, features: Any) -> None:
@@ -231,9 +244,10 @@ def _check_encoded(name: str, features: Any) -> None:
 def download(upload: Upload, labelling: Labelling) -> tuple[str, bytes]:
     """Return the file with its new columns: its name and its bytes."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / f"out{suffix_of(upload.name)}"
+        name = default_output(Path(upload.name)).name
+        path = Path(folder) / f"out{suffix_of(name)}"
         write_table(labelling.table, labelling.columns, path)
-        return default_output(Path(upload.name)).name, path.read_bytes()
+        return name, path.read_bytes()
 
 
 def _hint(target: str) -> str:
@@ -270,13 +284,9 @@ def _like(example: Any, label: str) -> Any:
     return label
 
 
-def _likely_target(frame: Any) -> str:
-    """Return a column named like labels, or one with few values that some rows lack."""
-    names = [str(column) for column in frame.columns]
-    for wanted in LABEL_NAMES:
-        if wanted in names:
-            return wanted
-    for name, (_, column) in zip(names, frame.items(), strict=True):
-        if column.isna().any() and 2 <= column.nunique() <= _MANY:
-            return name
-    return ""
+def _likely_target(name: str, file: FileTable) -> str:
+    """Return the column that looks most like labels, or an empty text."""
+    try:
+        return guess_target(name, file)[0]
+    except ValueError:
+        return ""

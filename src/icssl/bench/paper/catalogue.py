@@ -5,6 +5,7 @@ from pathlib import Path
 
 from icssl.bench.paper import (
     ablation,
+    as_published,
     curves,
     depth,
     id_ood,
@@ -15,7 +16,8 @@ from icssl.bench.paper import (
     params,
     sample_efficiency,
 )
-from icssl.bench.paper.artefact import Artefact, Profile, Rows
+from icssl.bench.paper.artefact import Artefact, Profile, Rows, Specs
+from icssl.bench.paper.null_cells import null_specs, null_table
 from icssl.bench.render import Item, write_page
 from icssl.bench.spec import Spec
 from icssl.bench.store import Store
@@ -36,21 +38,29 @@ ARTEFACTS: dict[str, Artefact] = {
         imagenet.ALIGNMENT,
         sample_efficiency.ARTEFACT,
         learned_stages.ARTEFACT,
+        as_published.ARTEFACT,
     )
 }
 
 
 def all_specs(names: Iterable[str], profile: Profile) -> list[Spec]:
-    """Return what these artefacts need, each spec once."""
-    specs = [s for name in names for s in ARTEFACTS[name].specs(profile).values()]
+    """Return what these artefacts need, each spec once, with null models beside them."""
+    artefacts = [ARTEFACTS[name] for name in names]
+    specs = [s for a in artefacts for s in specs_of(a, profile).values()]
     return list({spec.key: spec for spec in specs}.values())
+
+
+def specs_of(artefact: Artefact, profile: Profile) -> Specs:
+    """Return the specs of an artefact and of the null models beside them."""
+    specs = artefact.specs(profile)
+    return specs | null_specs(specs)
 
 
 def rows_of(artefact: Artefact, profile: Profile, store: Store) -> Rows:
     """Return the stored rows of an artefact, by cell."""
     return {
         cell: store[spec.key]
-        for cell, spec in artefact.specs(profile).items()
+        for cell, spec in specs_of(artefact, profile).items()
         if spec.key in store
     }
 
@@ -58,9 +68,11 @@ def rows_of(artefact: Artefact, profile: Profile, store: Store) -> Rows:
 def render(name: str, profile: Profile, store: Store, folder: Path) -> list[Item]:
     """Draw one artefact from stored rows alone and write its page."""
     artefact = ARTEFACTS[name]
-    specs = artefact.specs(profile)
+    specs = specs_of(artefact, profile)
     rows = rows_of(artefact, profile, store)
     items = artefact.draw(profile, rows, folder)
+    if nulls := null_table(rows):
+        items = [*items, nulls]
     text = [f"**The paper:** {artefact.says}"]
     if specs:
         text.append(f"{profile.note} {len(rows)} of {len(specs)} rows are there.")

@@ -7,9 +7,10 @@ from typing import Any, cast
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from icssl._util.colours import COLOURS
 from icssl.bench.paper.artefact import Artefact, Profile, Rows, no_specs
 from icssl.bench.paper.table_cells import SURFACES, source_title
-from icssl.bench.plots import COLOURS, image_grid, scatter_points
+from icssl.bench.plots import image_grid, scatter_points
 from icssl.bench.render import Item, save_picture
 from icssl.episodes.data_config import DataConfig
 from icssl.episodes.images import ImageSpec

@@ -6,9 +6,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from icssl._util.colours import COLOURS
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Row, Rows, Specs
 from icssl.bench.paper.table_cells import data_config, trainings, with_model
-from icssl.bench.plots import COLOURS
 from icssl.bench.probes import Mechanism
 from icssl.bench.render import Item, Table, save_picture
 

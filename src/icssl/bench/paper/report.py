@@ -9,7 +9,8 @@ from typing import Any
 from icssl._util.files import replacing
 from icssl.bench.paper.artefact import Profile
 from icssl.bench.paper.catalogue import ARTEFACTS, all_specs, render
-from icssl.bench.paper.claims import claims_markdown, claims_table
+from icssl.bench.paper.claims import claims_markdown, claims_table, evidence
+from icssl.bench.paper.published import published_csv, published_lines
 from icssl.bench.paper.verdicts import BREAK
 from icssl.bench.render import Item, Table, escape_markdown
 from icssl.bench.store import Store, read_runs
@@ -107,6 +108,8 @@ def write_report(
     if claims is not None:
         pages[claims] = verdicts
     pages[folder / "cost.md"] = cost
+    lines = published_lines(profile, evidence(profile, store))
+    pages[folder / "published.csv"] = published_csv(lines)
     for path, text in pages.items():
         with replacing(path) as unfinished:
             unfinished.write_text(text, encoding="utf-8")

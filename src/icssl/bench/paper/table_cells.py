@@ -17,6 +17,7 @@ from icssl.bench.paper.artefact import (
 )
 from icssl.bench.spec import Scores, accuracies_of
 from icssl.episodes.data_config import DataConfig
+from icssl.episodes.synthetic import is_halved
 from icssl.evaluation.metrics import Comparison, compare_paired
 from icssl.evaluation.predictors import METHODS
 from icssl.training.config import TrainConfig, config_from
@@ -25,7 +26,7 @@ SURFACES = ("sphere", "cylinder", "torus", "swiss_roll", "cone")
 KERNELS = ("rbf", "linear")
 LABELS = (3, 5, 10, 15, 21, 30, 39, 60, 80)  # budgets that models are trained with
 ENCODERS = ("e2e_encoder", "transformer")
-UNSCALED = (("paper", "rbf"), ("transformer_unscaled", ""))
+UNSCALED = (("paper_scalars", "rbf"), ("transformer_unscaled", ""))
 REFERENCES = ("svc_rbf", "bayes_ceiling")
 UNDERTRAINED = "†"
 LEGEND = (
@@ -48,8 +49,8 @@ def other_surfaces(source: str) -> tuple[str, ...]:
 
 
 def has_ceiling(source: str, threshold: str | float) -> bool:
-    """Whether a Bayes ceiling is computed; on the roll, split in halves, it is one."""
-    return source != "swiss_roll" or threshold not in ("median", "published")
+    """Whether a Bayes ceiling is computed; for classes by a coordinate it is one."""
+    return not is_halved(source, threshold, roll_halves=False)
 
 
 @cache
@@ -112,7 +113,9 @@ def trainings(
 
 def with_model(config: TrainConfig, **fields: Any) -> TrainConfig:
     """Return a training run whose model has some fields changed."""
-    return replace(config, model=replace(config.model, **fields))
+    # A linear kernel has no gamma, and so no rate of it.
+    gamma_rate = 0.0 if fields.get("kernel") == "linear" else config.gamma_rate
+    return replace(config, model=replace(config.model, **fields), gamma_rate=gamma_rate)
 
 
 def data_config(source: str, threshold: str | float = "median") -> DataConfig:

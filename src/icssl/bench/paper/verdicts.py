@@ -1,31 +1,53 @@
-"""How rows judge a claim: comparisons with intervals, as text, and a verdict."""
+"""How rows judge a statement: one comparison, its interval, null models, and a verdict.
+
+Every statement has one primary comparison under each protocol, fixed in
+:mod:`icssl.bench.paper.statements` before the rows were run.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from icssl.bench.paper.artefact import Cell, Profile, Rows
-from icssl.bench.paper.table_cells import (
-    compare_cells,
+from icssl.bench.paper.artefact import Cell, Profile, Row, Rows
+from icssl.bench.paper.statistics import (
+    dead_seeds,
+    difference_of,
+    level_of,
+    mean_difference,
+    mean_of,
 )
 from icssl.evaluation.metrics import Estimate
+from icssl.evaluation.predictors import METHODS
 
-HOLDS, IN_PART, NOT = "holds", "holds in part", "does not hold"
-NO_VERDICT, UNTESTED = "no verdict", "cannot be tested here"
-UNDERTRAINED = f"{NO_VERDICT}, models were still improving"
-NO_ROWS = f"{NO_VERDICT}, rows are missing"
-TOO_SMALL = f"{NO_VERDICT}, the profile is too small"
+REPRODUCED, DIRECTION = "reproduced", "reproduced in direction"
+NOT, ARTEFACT = "not reproduced", "explained by a null model"
+INCONCLUSIVE, UNTESTED = "inconclusive", "not testable here"
+NOT_RUN, TOO_SMALL = "not run", "the profile is too small"
+KINDS = (REPRODUCED, DIRECTION, ARTEFACT, NOT, INCONCLUSIVE, NOT_RUN)
+SURVIVES = {
+    REPRODUCED: "yes",
+    DIRECTION: "in direction only",
+    ARTEFACT: "no",
+    NOT: "no",
+    INCONCLUSIVE: "undecided",
+}
 BREAK = "<br>"  # between lines of a cell, in Markdown as in HTML
+NEAR = 0.02  # a null model explains a number that is within this or within its interval
 RULES = (
-    "A claim holds if every comparison it makes comes out beyond the 95% interval and by "
-    "the stated margin, in part if at least half do. Intervals are over test episodes, for "
-    "these seeds, paired where both sides saw the same episodes, and not corrected for the "
-    "number of comparisons. Pictures are of the shipped generator and features of CIFAR-10 "
-    "or digits, stand-ins for Stable Diffusion and ImageNet100: a verdict on them is about "
-    "the method, not about the paper's own data.",
-    '"3: +4.8 ± 0.8" reads: with 3 labels, 4.8 points above the other. "2 of 9" after such '
-    "a line: so many of its comparisons came out as claimed.",
+    "Each statement has one primary comparison per protocol, a mean over the cells that "
+    "the text names, with a 95% interval over seeds and episodes (a two-way bootstrap). "
+    '"Reproduced": the difference is above zero beyond its interval, and the size that '
+    'the paper names lies within it or below it. "In direction": above zero, but '
+    'smaller. "Explained by a null model": so, but a method that learns nothing comes as '
+    'far, within two points or the interval. "Not reproduced": below zero, or short of '
+    'the size and not above zero. "Inconclusive": the interval leaves it open, or a seed '
+    "learned nothing.",
+    "As published: the paper's literal model, data, class rules and untuned regressions, "
+    "as far as they are printed. Fair: one class rule and the same episodes for all, "
+    "scaled points, tuned rivals, our variant of the model. Pictures are of the shipped "
+    "generator and features of CIFAR-10 or digits, stand-ins for Stable Diffusion and "
+    "ImageNet100: a verdict on them is about the method, not about the paper's own data.",
 )
 
 Evidence = Mapping[str, Rows]
@@ -33,83 +55,159 @@ Evidence = Mapping[str, Rows]
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer of our rows to a claim: text, share of the largest class, verdict."""
+    """The answer of our rows to a statement: text, what null models get, verdict."""
 
     ours: str
-    majority: str
-    verdict: str
+    null: str = ""
+    verdict: str = NOT_RUN
 
 
-@dataclass(frozen=True)
-class Claim:
-    """One statement of the paper, and how its rows judge it."""
+Judge = Callable[[Profile, Evidence], Finding]
 
-    says: str
-    judge: Callable[[Profile, Evidence], Finding]
-    stand_in: str = ""  # what it is tested on in place of the paper's own data
-    tables: Callable[[], str] = lambda: ""  # what the paper's own tables say about it
+
+def not_run(profile: Profile, evidence: Evidence) -> Finding:
+    """Return the finding where there is nothing to look at."""
+    return Finding("")
 
 
 class Pair(NamedTuple):
-    """One comparison: its place in the text, and the cell that should be above another."""
+    """The cell that should be above another one, and its place in the text."""
 
     place: str
     first: Cell
-    second: Cell
+    second: Cell | None = None
 
 
-def pairs_of(firsts: Sequence[Cell], seconds: Sequence[Cell]) -> list[Pair]:
-    """Return comparisons of cells one by one, each placed by its number of labels."""
-    both = zip(firsts, seconds, strict=True)
-    return [Pair(f"{first.labels:g}", first, second) for first, second in both]
+@dataclass(frozen=True)
+class Contrast:
+    """The mean of the first cells minus the second ones: one number that judges a claim.
 
-
-def by_margin(
-    rows: Rows, series: Mapping[str, Sequence[Pair]], least: float = 0.0
-) -> Finding:
-    """Judge whether the first of each pair is above the second, by at least ``least``.
-
-    A comparison is won if the difference lies above zero beyond its interval and is at
-    least ``least``. The claim holds if all are won, in part if half of them are. The text
-    has one line per series: its name, every difference, and how many were won.
+    Parameters
+    ----------
+    artefact : str
+        Whose rows are read.
+    pairs : tuple of Pair
+        What is averaged. Without a second cell, the level of the first.
+    least : float
+        The size that the paper names: of a difference, or a level. Below zero, how far
+        the first may be behind.
+    nulls : tuple of str
+        Methods that learn nothing; each is put in the place of the first's method.
     """
-    lines, used, n_won = [], [], 0
-    for name, pairs in series.items():
-        texts, n_ahead = [], 0
-        for place, first, second in pairs:
-            comparison = compare_cells(rows, first, second)
-            if comparison is None:
-                return no_rows()
-            difference = comparison.difference
-            texts.append(f"{place}: {points_text(difference)}")
-            n_ahead += difference.low > 0 and difference.mean >= least
-            used += [first, second]
-        parts = [name] if name else []
-        parts += [f"{', '.join(texts)} points", f"{n_ahead} of {len(pairs)}"]
-        lines.append("; ".join(parts))
-        n_won += n_ahead
-    total = sum(map(len, series.values()))
-    if len(series) > 1:
-        lines.append(f"in all {n_won} of {total}")
-    return finding(rows, used, BREAK.join(lines), verdict_of_share(n_won, total))
+
+    artefact: str
+    pairs: tuple[Pair, ...]
+    least: float = 0.0
+    nulls: tuple[str, ...] = ()
 
 
-def by_level(rows: Rows, cell: Cell, level: float) -> Finding:
-    """Judge whether accuracy is at or above a level, within the interval."""
-    if cell not in rows:
-        return no_rows()
-    value = rows[cell]["metrics"]["accuracy"]
-    high, low = value["mean"] + value["half_width"], value["mean"] - value["half_width"]
-    verdict = HOLDS if low >= level else (IN_PART if high >= level else NOT)
-    text = f"{cell.labels:g}: {value['mean']:.3f} ± {value['half_width']:.3f}"
-    return finding(rows, [cell], text, verdict)
+def judge_contrast(contrast: Contrast, evidence: Evidence) -> Finding:
+    """Return the verdict on one comparison."""
+    rows = evidence.get(contrast.artefact, {})
+    estimates = _estimates(rows, contrast.pairs)
+    if estimates is None:
+        return Finding("")
+    found = contrast_mean(rows, contrast.pairs)
+    is_level = contrast.pairs[0].second is None
+    verdict = verdict_of(found, contrast.least, is_level=is_level)
+    nulls = _null_estimates(rows, contrast)
+    within = max(NEAR, found.half_width)
+    explained = [name for name, e in nulls.items() if e.mean >= found.mean - within]
+    if verdict in (REPRODUCED, DIRECTION) and explained:
+        verdict = ARTEFACT
+    dead = _dead(rows, contrast.pairs)
+    if dead and verdict not in (REPRODUCED, ARTEFACT):
+        verdict = INCONCLUSIVE
+    text = _text(contrast.pairs, estimates, found, is_level)
+    if dead:
+        text += f"{BREAK}{dead} seeds learned nothing"
+    write = _level_text if is_level else points_text
+    parts = [f"{METHODS[name]}: {write(e)}" for name, e in nulls.items()]
+    return Finding(text, BREAK.join(parts), verdict)
 
 
-def verdict_of_share(n_won: int, total: int) -> str:
-    """Return the verdict when so many comparisons came out as claimed."""
-    if n_won == total:
-        return HOLDS
-    return IN_PART if 2 * n_won >= total else NOT
+def verdict_of(found: Estimate, least: float, *, is_level: bool = False) -> str:
+    """Return the verdict on an estimate, without a look at null models."""
+    if is_level:
+        return REPRODUCED if found.high >= least else NOT
+    if least < 0:  # so far behind is allowed
+        if found.low > least:
+            return REPRODUCED
+        return NOT if found.high < least else INCONCLUSIVE
+    if found.low > 0:
+        return REPRODUCED if found.high >= least else DIRECTION
+    if found.high < least or found.high < 0:
+        return NOT
+    return INCONCLUSIVE
+
+
+def _estimates(rows: Rows, pairs: Sequence[Pair]) -> list[Estimate] | None:
+    found = []
+    for _, first, second in pairs:
+        if first not in rows or (second is not None and second not in rows):
+            return None
+        row = rows[first]
+        found.append(level_of(row) if second is None else difference_of(row, rows[second]))
+    return found
+
+
+def _null_estimates(rows: Rows, contrast: Contrast) -> dict[str, Estimate]:
+    """Return the same comparison with null models in place of the method it is about."""
+    found = {}
+    for name in contrast.nulls:
+        pairs = [
+            Pair(place, null_cell(first, name), _swapped(second, first.method, name))
+            for place, first, second in contrast.pairs
+        ]
+        estimates = _estimates(rows, pairs)
+        if estimates is not None:
+            found[name] = contrast_mean(rows, pairs)
+    return found
+
+
+def contrast_mean(rows: Rows, pairs: Sequence[Pair]) -> Estimate:
+    """Return the mean over pairs; those of one source share models and points."""
+    groups: dict[str, list[tuple[Row, Row | None]]] = {}
+    for _, first, second in pairs:
+        both = (rows[first], None if second is None else rows[second])
+        groups.setdefault(first.source, []).append(both)
+    sizes = [len(group) for group in groups.values()]
+    assert len(set(sizes)) == 1  # a mean over sources, each with as many pairs
+    return mean_of([mean_difference(group) for group in groups.values()])
+
+
+def null_cell(cell: Cell, method: str) -> Cell:
+    """Return the cell of a null model on the episodes of another cell."""
+    return Cell(cell.source, cell.labels, method, threshold=cell.threshold)
+
+
+def _swapped(second: Cell | None, method: str, null: str) -> Cell | None:
+    """Return the cell that is subtracted: the null model's, if of the same method."""
+    if second is None or second.method != method:
+        return second
+    return null_cell(second, null)
+
+
+def _dead(rows: Rows, pairs: Sequence[Pair]) -> str:
+    """Return how many seeds of the compared models learned nothing, as text."""
+    cells = {cell for pair in pairs for cell in pair[1:] if cell is not None}
+    counts = [(dead_seeds(rows[c]), len(rows[c]["seeds"])) for c in cells]
+    dead = sum(n or 0 for n, _ in counts)
+    total = sum(seeds for n, seeds in counts if n is not None)
+    return f"{dead} of {total}" if dead else ""
+
+
+def _text(
+    pairs: Sequence[Pair], estimates: Sequence[Estimate], found: Estimate, is_level: bool
+) -> str:
+    write = _level_text if is_level else points_text
+    each = [f"{p.place}: {write(e)}" for p, e in zip(pairs, estimates, strict=True)]
+    unit = "" if is_level else " points"
+    if len(each) == 1:
+        return f"{each[0]}{unit}"
+    if len(each) > 9:
+        return f"mean of {len(each)}: {write(found)}{unit}"
+    return f"mean {write(found)}{unit}{BREAK}{', '.join(each)}"
 
 
 def points_text(difference: Estimate) -> str:
@@ -117,42 +215,23 @@ def points_text(difference: Estimate) -> str:
     return f"{100 * difference.mean:+.1f} ± {100 * difference.half_width:.1f}"
 
 
-def finding(rows: Rows, cells: Sequence[Cell], text: str, verdict: str) -> Finding:
-    """Return a verdict from rows, unless one of their models was still improving."""
-    used = [rows[cell] for cell in cells]
-    if any(row.get("undertrained") for row in used):
-        verdict = UNDERTRAINED
-    shares = sorted(
-        {f"{row['majority_rate']:.3f}" for row in used if "majority_rate" in row}
-    )
-    return Finding(text, " to ".join(dict.fromkeys([*shares[:1], *shares[-1:]])), verdict)
+def _level_text(level: Estimate) -> str:
+    return f"{level.mean:.3f} ± {level.half_width:.3f}"
 
 
-def no_rows() -> Finding:
-    """Return the finding where a row is missing."""
-    return Finding("", "", NO_ROWS)
-
-
-def verdict_text(claim: Claim, answer: Finding) -> str:
-    """Return a verdict; other data than the paper's do not test a claim about its data."""
-    if not claim.stand_in or answer.verdict in (NO_ROWS, TOO_SMALL):
-        return answer.verdict
-    return f"{UNTESTED}; with {claim.stand_in}: {answer.verdict}"
-
-
-def tally(answers: Sequence[tuple[Claim, Finding]]) -> str:
-    """Return how many claims have which verdict, those on stand-ins separately."""
-    testable = [answer.verdict for claim, answer in answers if not claim.stand_in]
-    others = [answer.verdict for claim, answer in answers if claim.stand_in]
+def tally(published: Sequence[str], fair: Sequence[str], others: int) -> str:
+    """Return how many statements have which verdict, those on stand-ins counted only."""
+    survive = Counter(SURVIVES.get(verdict, NOT_RUN) for verdict in fair)
+    kinds = ("yes", "in direction only", "no", "undecided", NOT_RUN)
+    answers = ", ".join(f"{kind} {survive[kind]}" for kind in kinds if survive[kind])
     return (
-        f"Of {len(answers)} claims, {len(testable)} can be tested here: "
-        f"{_counts_text(testable)}. Of the {len(others)} others, with stand-ins for their "
-        f"data: {_counts_text(others)}."
+        f"Of {len(published) + others} statements, {len(published)} can be tested here. "
+        f"As published: {_counts_text(published)}. Under a fair protocol they survive: "
+        f"{answers}. The {others} others need data that are not public here, and are "
+        "tested on stand-ins."
     )
 
 
 def _counts_text(verdicts: Sequence[str]) -> str:
-    kinds = (HOLDS, IN_PART, NOT, NO_VERDICT)
-    # Two verdicts give their reason after a comma.
-    counts = Counter(verdict.partition(",")[0] for verdict in verdicts)
-    return ", ".join(f"{kind} {counts[kind]}" for kind in kinds)
+    counts = Counter(verdicts)
+    return ", ".join(f"{kind} {counts[kind]}" for kind in KINDS if counts[kind])

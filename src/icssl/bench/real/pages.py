@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
-from icssl.bench.plots import COLOURS
+from icssl._util.colours import COLOURS
 from icssl.bench.real.cells import (
     CONTEXT,
     METRICS,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from icssl.bench.plots import COLOURS
+from icssl._util.colours import COLOURS
 from icssl.bench.render import Item, Table, save_picture, write_page
 from icssl.bench.store import Row
 from icssl.methods import TITLES

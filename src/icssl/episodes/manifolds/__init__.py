@@ -19,6 +19,9 @@ MANIFOLDS: dict[str, type[Manifold]] = {
     "torus": Torus,
 }
 
+PRODUCT_FACTORS = ("sphere", "cylinder", "cone", "swiss_roll", "torus")
+"""Factors of the paper's product: these five, whatever else is registered."""
+
 
 def manifold_named(name: str) -> Manifold:
     """Return the manifold of that name, with its default sizes."""
@@ -29,6 +32,7 @@ def manifold_named(name: str) -> Manifold:
 __all__ = [
     "MANIFOLDS",
     "MEASURES",
+    "PRODUCT_FACTORS",
     "Cone",
     "Cylinder",
     "Manifold",

@@ -162,9 +162,13 @@ class Cone:
     half_angle : float or Tensor
         Angle between axis and side, in (0, pi / 2). The paper does not say; pi / 6 is the
         default. A tensor broadcasts against the points: another cone for each episode.
+    s_min : float
+        Smallest distance of a drawn point from the apex. The surface keeps its tip, over
+        which distances are measured; only no point is drawn there.
     """
 
     half_angle: float | Tensor = torch.pi / 6
+    s_min: float = 0.0
 
     name: ClassVar[str] = "cone"
     chart_dimension: ClassVar[int] = 2
@@ -177,6 +181,8 @@ class Cone:
             and not 0 < self.half_angle < torch.pi / 2
         ):
             raise ValueError(f"half_angle must be in (0, pi / 2), got {self.half_angle}.")
+        if not 0 <= self.s_min < 1:
+            raise ValueError(f"s_min must be in [0, 1), got {self.s_min}.")
 
     def draw(
         self,
@@ -187,9 +193,11 @@ class Cone:
     ) -> Float[Tensor, "*shape 2"]:
         """Draw distance from the apex and angle; by area, s^2 is uniform."""
         a, b = uniform(*shape, 2, generator=generator, dtype=dtype).unbind(-1)
-        return torch.stack(
-            [a if measure == "chart" else a.sqrt(), 2 * torch.pi * b], dim=-1
-        )
+        if measure == "chart":
+            s = self.s_min + (1 - self.s_min) * a
+        else:
+            s = (self.s_min**2 + (1 - self.s_min**2) * a).sqrt()
+        return torch.stack([s, 2 * torch.pi * b], dim=-1)
 
     def embed(self, u: Float[Tensor, "*b 2"]) -> Float[Tensor, "*b 3"]:
         """Return (s sin alpha cos theta, s sin alpha sin theta, s cos alpha)."""

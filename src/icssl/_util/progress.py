@@ -1,0 +1,94 @@
+"""How far long work is, told to whoever asked: a bar, a terminal, or nobody."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+
+Show = Callable[[int, int | None, str], None]
+"""Takes what is done, the total if it is known, and what is being done."""
+
+
+class _Progress:
+    """A count of steps that several threads may add to."""
+
+    def __init__(self, show: Show) -> None:
+        self._show, self._lock = show, Lock()
+        self._done, self._total, self._text = 0, 0, ""
+
+    def begin(self, total: int, text: str) -> None:
+        self._done, self._total, self._text = 0, total, text
+        self._show(0, total or None, text)
+
+    def step(self, count: int = 1) -> None:
+        with self._lock:
+            self._done += count
+            self._show(self._done, self._total or None, self._text)
+
+
+_CURRENT: ContextVar[_Progress | None] = ContextVar("progress", default=None)
+
+
+@contextmanager
+def showing(show: Show | None) -> Iterator[None]:
+    """Tell ``show`` how far the work inside the block is; None for nobody.
+
+    Examples
+    --------
+    >>> seen = []
+    >>> with showing(lambda done, total, text: seen.append((done, total, text))):
+    ...     begin_steps(2, "graphs")
+    ...     stepper()()
+    >>> seen
+    [(0, 2, 'graphs'), (1, 2, 'graphs')]
+    """
+    token = _CURRENT.set(None if show is None else _Progress(show))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def is_shown() -> bool:
+    """Whether somebody is told already."""
+    return _CURRENT.get() is not None
+
+
+def begin_steps(total: int, text: str) -> None:
+    """Say that so many steps begin; 0 if it is not known how many."""
+    progress = _CURRENT.get()
+    if progress is not None:
+        progress.begin(total, text)
+
+
+def stepper() -> Callable[..., None]:
+    """Return what to call after each step, or after some, from any thread."""
+    progress = _CURRENT.get()
+    return _nothing if progress is None else progress.step
+
+
+def _nothing(count: int = 1) -> None:
+    """Tell nobody."""
+
+
+@contextmanager
+def bar_on_standard_error(when: bool) -> Iterator[None]:
+    """Show a bar with the time left while the block works, unless one is shown already."""
+    if not when or is_shown():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (*Progress.get_default_columns()[:3], TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(done: int, total: int | None, text: str) -> None:
+            if not done:
+                bar.reset(task, total=total, description=text)
+            bar.update(task, completed=done, total=total, description=text)
+
+        with showing(show):
+            yield

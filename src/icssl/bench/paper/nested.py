@@ -1,0 +1,84 @@
+"""The check that a model is not worse than one that it contains.
+
+A model with more steps can do what one with fewer does; a head that trains gamma can reach
+every gamma. Where the larger one is worse, its training failed, and no verdict on it
+stands.
+"""
+
+from typing import NamedTuple
+
+from icssl.bench.paper.artefact import Cell, Rows
+from icssl.bench.paper.statistics import dead_seeds, difference_of
+from icssl.bench.paper.table_cells import source_title, title_of
+from icssl.bench.paper.verdicts import Evidence, null_cell, points_text
+from icssl.bench.render import Table
+
+WORSE = 0.005  # a loss of at least so much, beyond its interval, is a failure of training
+
+
+class _Nested(NamedTuple):
+    """Two rows of which the first one's model contains the second one's."""
+
+    artefact: str
+    outer: Cell
+    inner: Cell
+
+
+def _pairs(name: str, rows: Rows) -> list[_Nested]:
+    """Return every pair of one artefact's rows."""
+    found = []
+    for cell in rows:
+        inner = []
+        if name == "depth" and cell.size in (2, 4):
+            inner.append(cell._replace(size=cell.size // 2))
+        if cell.method == "e2e_icl" and name in ("ablation", "as-published"):
+            inner.append(cell._replace(method="lap_pe_1layer"))
+        # A head alone has one number to train, and with the linear kernel none.
+        heads = {"orig_icl": "free_head_rbf", "eig_icl": "free_head_eig_rbf"}
+        linear = {"orig_icl": "free_head_linear", "eig_icl": "free_head_eig_linear"}
+        if head := (heads if cell.kernel == "rbf" else linear).get(cell.method):
+            inner.append(null_cell(cell, head))
+        found += [_Nested(name, cell, other) for other in inner if other in rows]
+    return found
+
+
+def nested_table(evidence: Evidence) -> Table:
+    """Return the pairs where the larger model is worse, and how many there are in all."""
+    lines, total = [], 0
+    for name, rows in evidence.items():
+        for _, outer, inner in _pairs(name, rows):
+            total += 1
+            difference = difference_of(rows[outer], rows[inner])
+            if difference.high < 0 and difference.mean <= -WORSE:
+                about = [name, source_title(outer.source), f"{outer.labels:g}"]
+                titles = [_title(outer), _title(inner)]
+                lines.append((*about, *titles, points_text(difference)))
+    note = (
+        f"{len(lines)} of {total} models are worse than a model that they contain, by "
+        "half a point or more and beyond the interval over seeds and episodes: there, "
+        "training failed, whatever the loss looked like."
+    )
+    header = ("table", "source", "labels", "model", "contains", "difference in points")
+    notes = (note, _dead_note(evidence))
+    return Table("Nested models and dead seeds", header, tuple(lines), notes)
+
+
+def _title(cell: Cell) -> str:
+    return f"{title_of(cell)}, {cell.size} steps" if cell.size else title_of(cell)
+
+
+def _dead_note(evidence: Evidence) -> str:
+    """Return how many seeds learned nothing, over all models with balanced classes."""
+    dead: dict[str, tuple[int, int]] = {}
+    for rows in evidence.values():
+        for row in rows.values():
+            count = dead_seeds(row) if "seeds" in row else None
+            if count is not None:
+                dead[row.get("key", str(id(row)))] = count, len(row["seeds"])
+    seeds = sum(total for _, total in dead.values())
+    failed = sum(number for number, _ in dead.values())
+    share = f" ({failed / seeds:.1%})" if seeds else ""
+    return (
+        f"{failed:,} of {seeds:,} scores of single seeds{share} are within two points of "
+        "a guess where classes are balanced: those seeds learned nothing there."
+    )

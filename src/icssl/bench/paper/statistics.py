@@ -1,0 +1,149 @@
+"""Intervals over seeds and episodes together, and seeds that learned nothing.
+
+A row keeps the accuracy of every seed (its mean over episodes) and of every episode (its
+mean over seeds). Both vary, and a statement about a method has to hold for other seeds as
+well as for other episodes, so both are drawn again.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from scipy.special import stdtrit
+from torch import Tensor
+
+from icssl._util.random import generator_for
+from icssl.bench.spec import accuracies_of
+from icssl.evaluation.metrics import Estimate
+
+Row = dict[str, Any]
+
+_SAMPLES = 2000
+_NORMAL = 1.959964
+_EPISODES = ("data", "labels", "episodes", "seed")  # fields of a spec that decide them
+DEAD = 0.02  # a seed no further than this above the largest class has learned nothing
+_BALANCED = 0.55  # up to this share of the largest class, a guess is right half of the time
+
+
+def two_way(seeds: Sequence[Sequence[float]], episodes: Float[Tensor, " e"]) -> Estimate:
+    """Return the mean over episodes, with a bootstrap interval over seeds and episodes.
+
+    Every sample draws the episodes again with replacement, and adds what other seeds would
+    move the mean by: a normal draw as wide as the spread of the seeds, widened until seeds
+    alone would give Student's interval, as two or three say little about their spread. What
+    is random in a seed and an episode together is counted on both sides, so the interval is
+    rather too wide than too narrow.
+
+    Parameters
+    ----------
+    seeds : sequence of sequences of float
+        Means of every seed of each method; methods were trained apart, so their seeds are
+        drawn apart. One seed has no spread.
+    episodes : Tensor of shape (e,)
+        What is averaged, by episode: accuracies, or paired differences of them.
+
+    Examples
+    --------
+    >>> same = torch.full((200,), 0.8, dtype=torch.float64)
+    >>> print(two_way([[0.79, 0.80, 0.81]], same))
+    0.800 ± 0.024
+    """
+    episodes = episodes.double()
+    count = len(episodes)
+    if count < 2:
+        return Estimate(float(episodes.mean()), float("nan"), count)
+    moved = _weights(count) @ (episodes - episodes.mean())
+    for number, means in enumerate(seeds):
+        if len(means) > 1:
+            error = stdev(means) / len(means) ** 0.5
+            width = error * float(stdtrit(len(means) - 1, 0.975)) / _NORMAL
+            moved = moved + width * _normal_draws(number)
+    ends = torch.tensor([0.025, 0.975], dtype=moved.dtype)
+    low, high = torch.quantile(moved, ends).tolist()
+    return Estimate(float(episodes.mean()), (high - low) / 2, count)
+
+
+@cache
+def _weights(count: int) -> Float[Tensor, "samples e"]:
+    """Return how often every sample holds every episode, as shares."""
+    generator = generator_for(0, "bootstrap of episodes")
+    drawn = torch.randint(count, (_SAMPLES, count), generator=generator)
+    times = torch.zeros(_SAMPLES, count, dtype=torch.float64)
+    return times.scatter_add_(1, drawn, torch.ones_like(times)) / count
+
+
+@cache
+def _normal_draws(number: int) -> Float[Tensor, " samples"]:
+    generator = generator_for(0, "bootstrap of seeds", number)
+    return torch.randn(_SAMPLES, generator=generator, dtype=torch.float64)
+
+
+def level_of(row: Row) -> Estimate:
+    """Return the accuracy of a row, with its interval over seeds and episodes."""
+    return two_way([row["seeds"]], accuracies_of(row))
+
+
+def difference_of(row: Row, other: Row) -> Estimate:
+    """Return the first row minus the other, paired over episodes where these are shared."""
+    a, b = accuracies_of(row), accuracies_of(other)
+    if _are_paired(row, other):
+        return two_way([row["seeds"], other["seeds"]], a - b)
+    first, second = level_of(row), level_of(other)
+    half_width = math.hypot(first.half_width, second.half_width)
+    return Estimate(first.mean - second.mean, half_width, min(first.count, second.count))
+
+
+def _are_paired(row: Row, other: Row) -> bool:
+    """Whether two rows are of the same episodes: of one source, rule, seed and budget."""
+    specs = [r.get("spec") for r in (row, other)]
+    if None in specs:  # rows that were made up in a test
+        return len(row["accuracies"]) == len(other["accuracies"])
+    first, second = ({k: s.get(k) for k in _EPISODES} for s in specs if s is not None)
+    return first == second
+
+
+def mean_difference(pairs: Sequence[tuple[Row, Row | None]]) -> Estimate:
+    """Return the mean of differences (or levels) whose rows share models and episodes.
+
+    Rows of several numbers of labels come from the same models on the same points. So they
+    are averaged seed by seed and episode by episode first: they vary together.
+    """
+    firsts = [row for row, _ in pairs]
+    seconds = [row for _, row in pairs if row is not None]
+    if not all(row is None or _are_paired(first, row) for first, row in pairs):
+        levels = [mean_difference([(r, None) for r in rows]) for rows in (firsts, seconds)]
+        half_width = math.hypot(*(level.half_width for level in levels))
+        return Estimate(levels[0].mean - levels[1].mean, half_width, levels[0].count)
+    values = torch.stack([accuracies_of(row) for row in firsts])
+    seeds = [_mean_by_seed(firsts)]
+    if seconds:
+        values = values - torch.stack([accuracies_of(row) for row in seconds])
+        seeds.append(_mean_by_seed(seconds))
+    return two_way(seeds, values.mean(dim=0))
+
+
+def _mean_by_seed(rows: Sequence[Row]) -> list[float]:
+    return [fmean(each) for each in zip(*(row["seeds"] for row in rows), strict=False)]
+
+
+def mean_of(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the mean of estimates from different episodes and different trainings."""
+    count = len(estimates)
+    half_width = math.hypot(*(e.half_width for e in estimates)) / count
+    return Estimate(
+        sum(e.mean for e in estimates) / count, half_width, min(e.count for e in estimates)
+    )
+
+
+def dead_seeds(row: Row) -> int | None:
+    """Return how many seeds are no better than a guess; None where a guess is not half.
+
+    Where classes are uneven, naming the larger class is no sign of a model that failed.
+    """
+    if row.get("majority_rate", 1.0) > _BALANCED or "episodes_seen" not in row:
+        return None
+    return sum(mean <= row["majority_rate"] + DEAD for mean in row["seeds"])

@@ -1,0 +1,159 @@
+"""Excel files (.xlsx): the first sheet that has cells, and values instead of formulas."""
+
+import re
+import warnings as python_warnings
+from collections.abc import Mapping
+from datetime import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+from zlib import error as ZlibError
+
+import numpy as np
+from numpy import ndarray
+
+from icssl._util.errors import reason_of
+from icssl.tables.csv_text import text_labels, unique_names
+from icssl.tables.formulas import harmless
+from icssl.tables.table_file import FileTable, Limits, ReadOptions, Source
+from icssl.tables.table_warning import TableWarning, quoted
+
+_MOST_UNPACKED = 2**30  # bytes of a file that a person reads on a machine of their own
+_CELL_BYTES = 64  # of a cell in memory, about
+_DAMAGED = (
+    BadZipFile,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    OSError,
+    EOFError,
+    RuntimeError,  # a file with a password
+    SyntaxError,  # XML that is none
+    ZlibError,
+)
+_CELLS = re.compile(rb"<c[ >]")
+
+
+def read_xlsx(source: Source, options: ReadOptions) -> FileTable:
+    """Read the first sheet with cells; its first row that is not blank has the names."""
+    import pandas as pd
+    from openpyxl import load_workbook
+
+    try:
+        _check_unpacked(source, options.limits)
+        with source.open() as file, python_warnings.catch_warnings():
+            python_warnings.simplefilter("ignore")  # of styles that are not read
+            book = load_workbook(file, read_only=True, data_only=True)
+            rows, notes, doubts = _first_rows(source.name, book, options.limits)
+            book.close()
+    except _DAMAGED as error:
+        raise ValueError(
+            f"{source.name} cannot be read as .xlsx, perhaps it is cut short: "
+            f"{reason_of(error)}."
+        ) from error
+    header = ["" if cell is None else str(cell) for cell in rows[0]]
+    names, renamed = unique_names(header)
+    body = [row for row in rows[1:] if list(row) != list(rows[0])]
+    cells = [[_plain(cell) for cell in row] for row in body]
+    frame = pd.DataFrame(cells, columns=names, dtype=object)
+    doubts += renamed
+    if len(body) < len(rows) - 1:
+        count = len(rows) - 1 - len(body)
+        doubts.append(
+            TableWarning(
+                f"the header is repeated in {count:,} rows below it: they are left out."
+            )
+        )
+    typed = frame.infer_objects()
+    labels = partial(text_labels, frame, options.missing)
+    return FileTable(typed, labels, lambda: frame, "", (notes,), tuple(doubts))
+
+
+def write_xlsx(stored: Any, columns: Mapping[str, ndarray], path: Path, _: str) -> None:
+    """Write one sheet; a text that looks like a formula stays a text."""
+    from openpyxl import Workbook
+
+    frame = harmless(stored.assign(**columns))
+    book = Workbook(write_only=True)
+    sheet = book.create_sheet("labelled")
+    sheet.append([str(name) for name in frame.columns])
+    for row in frame.itertuples(index=False, name=None):
+        sheet.append([_for_sheet(cell) for cell in row])
+    book.save(path)
+
+
+def _first_rows(
+    name: str, book: Any, limits: Limits | None
+) -> tuple[list[tuple[Any, ...]], str, list[TableWarning]]:
+    """Return rows that are not blank, all of one width, of the first sheet with any."""
+    filled: list[tuple[str, list[tuple[Any, ...]]]] = []
+    for sheet in book.worksheets:
+        sheet.reset_dimensions()  # what a file says of its size may be wrong
+        rows = [] if filled else _rows(name, sheet, limits)
+        if rows or (filled and any(sheet.iter_rows(values_only=True, max_row=1))):
+            filled.append((sheet.title, rows))
+    if not filled:
+        raise ValueError(f"{name} has no sheet with cells.")
+    title, rows = filled[0]
+    others = [other for other, _ in filled[1:]]
+    doubts = []
+    if others:
+        doubts.append(
+            TableWarning(
+                f"only sheet {title!r} is read, the first of {len(filled)}: "
+                f"{quoted(others)} would need a file of its own."
+            )
+        )
+    width = max(map(len, rows))
+    padded = [row + (None,) * (width - len(row)) for row in rows]
+    return padded, f"sheet {title!r}", doubts
+
+
+def _rows(name: str, sheet: Any, limits: Limits | None) -> list[tuple[Any, ...]]:
+    rows = []
+    for row in sheet.iter_rows(values_only=True):
+        cells = tuple(row)
+        while cells and cells[-1] is None:
+            cells = cells[:-1]
+        if not cells:
+            continue
+        rows.append(cells)
+        if limits is not None:
+            limits.check_rows(name, len(rows) - 1, f"more than {limits.rows:,}")
+            limits.check_columns(name, len(cells))
+    return rows
+
+
+def _check_unpacked(source: Source, limits: Limits | None) -> None:
+    """Refuse a file whose parts unpack to too much, before any of them is understood."""
+    total = 0
+    most = _MOST_UNPACKED if limits is None else limits.unpacked
+    with source.open() as file, ZipFile(file) as archive:
+        for info in archive.infolist():
+            with archive.open(info) as part:
+                while piece := part.read(2**20):
+                    cells = len(_CELLS.findall(piece))
+                    total += max(len(piece), _CELL_BYTES * cells)
+                    if limits is not None:
+                        limits.check_unpacked(source.name, total)
+                    if total > most:
+                        raise ValueError(
+                            f"{source.name} unpacks to more than {most // 2**20:,} MB: "
+                            "save it as .csv or .parquet."
+                        )
+
+
+def _plain(cell: Any) -> Any:
+    """Return a cell; a time of day is no moment, and becomes a text."""
+    return cell.isoformat() if isinstance(cell, time) else cell
+
+
+def _for_sheet(cell: Any) -> Any:
+    if cell is None or (isinstance(cell, (float, np.floating)) and np.isnan(cell)):
+        return None
+    if isinstance(cell, np.generic):
+        return cell.item()
+    missing = type(cell).__name__ in ("NAType", "NaTType")
+    return None if missing else cell

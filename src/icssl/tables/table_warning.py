@@ -1,0 +1,87 @@
+"""``TableWarning``: what looks wrong in a table, and the setting that changes it."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Literal
+
+from icssl._util.errors import printable
+
+Surface = Literal["python", "terminal", "page"]
+"""Where a warning is read, which decides how its setting is called."""
+
+_LONGEST = 40  # characters of a value that is quoted
+
+
+class TableWarning(UserWarning):
+    """A warning about a table, with the setting of ``read_table`` that answers it.
+
+    Parameters
+    ----------
+    said : str
+        What was seen, in whole sentences that name no setting.
+    setting : str
+        The argument of :func:`icssl.read_table` to give: "missing", "types", "drop",
+        "relabel", "decimal", "encoding" or "target"; empty if there is none.
+    values : sequence of str
+        Values of that argument; for "types" texts such as "age=number".
+
+    Examples
+    --------
+    >>> warning = TableWarning("'?' looks like no label.", "missing", ["?"])
+    >>> print(warning)
+    '?' looks like no label. icssl.read_table(..., missing=['?']) or another y changes this.
+    >>> print(warning.text("terminal"))
+    '?' looks like no label. --missing '?' changes this.
+    """
+
+    def __init__(self, said: str, setting: str = "", values: Sequence[str] = ()) -> None:
+        super().__init__(said, setting, tuple(values))
+        self.said, self.setting, self.values = said, setting, tuple(values)
+
+    def text(self, surface: Surface) -> str:
+        """Return the warning in the words of Python, the terminal or the page."""
+        if not self.setting or surface == "page":
+            return self.said
+        if self.setting == "target":
+            option = "--target" if surface == "terminal" else "target=..."
+            return f"{self.said} Name another column with {option}."
+        does = "leaves it out" if self.setting == "drop" else "changes this"
+        if surface == "terminal":
+            option = {"types": "type"}.get(self.setting, self.setting)
+            options = " ".join(f"--{option} {shlex.quote(one)}" for one in self.values)
+            return f"{self.said} {options} {does}."
+        if self.setting in ("missing", "relabel"):
+            does = "or another y changes this"
+        return f"{self.said} icssl.read_table(..., {self._argument}) {does}."
+
+    def __str__(self) -> str:
+        return self.text("python")
+
+    @property
+    def _argument(self) -> str:
+        if self.setting in ("types", "relabel"):
+            pairs = dict(value.rsplit("=", 1) for value in self.values)
+            return f"{self.setting}={pairs!r}"
+        many = self.setting in ("missing", "drop")
+        return f"{self.setting}={list(self.values) if many else self.values[0]!r}"
+
+
+def text_of(warning: Warning | str, surface: Surface) -> str:
+    """Return any warning in the words of Python, the terminal or the page."""
+    known = isinstance(warning, TableWarning)
+    return warning.text(surface) if known else str(warning)  # type: ignore[union-attr]
+
+
+def quoted(values: Sequence[object], most: int = 3) -> str:
+    """Return the first values in quotes, and how many more there are.
+
+    Examples
+    --------
+    >>> quoted(["a", "b", "c", "d"])
+    "'a', 'b', 'c' and 1 more"
+    """
+    first = [repr(printable(value, _LONGEST)) for value in values[:most]]
+    more = len(values) - most
+    if more > 0:
+        return f"{', '.join(first)} and {more:,} more"
+    return " and ".join([", ".join(first[:-1]), first[-1]] if len(first) > 1 else first)

@@ -1,0 +1,96 @@
+"""Doubts about labels: spellings, placeholders, lone labels, and -1 beside empty cells."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from numpy import ndarray
+
+from icssl.tables.cells import is_missing, plain_column
+from icssl.tables.column_reading import MARKS
+from icssl.tables.table_warning import TableWarning, quoted
+
+_PLACEHOLDERS = MARKS | {"unlabelled", "unlabeled", "no label", "not labelled", "todo"}
+_OTHERS = 4  # labels per class, on average, beside which a single one is odd
+
+
+def doubts_about_labels(
+    y: Any, classes: ndarray, codes: Int[ndarray, " n"]
+) -> list[TableWarning]:
+    """Return what looks wrong among labels that could be read; nothing is changed.
+
+    Parameters
+    ----------
+    y : array-like
+        The target as it was given.
+    classes, codes : ndarray
+        What :func:`icssl.tables.targets.read_targets` makes of it.
+
+    Examples
+    --------
+    >>> y = ["yes", "Yes", "no", None]
+    >>> classes, codes = np.array(["Yes", "no", "yes"]), np.array([2, 0, 1, -1])
+    >>> print(doubts_about_labels(y, classes, codes)[0].said)
+    labels 'Yes' and 'yes' differ by case or blanks alone, and are several classes.
+    """
+    counts = np.bincount(codes[codes >= 0], minlength=len(classes))
+    texts = [name for name in classes if isinstance(name, str)]
+    groups = _same_but_for_case(texts, classes, counts)
+    doubts = [_spellings(group) for group in groups]
+    absent = [name for name in texts if name.strip().casefold() in _PLACEHOLDERS]
+    if absent:
+        stand = "stands" if len(absent) == 1 else "stand"
+        said = f"{quoted(absent)} {stand} for no label, usually, and here for a class."
+        doubts.append(TableWarning(said, "missing", absent))
+    # Only of a text: a number is seldom misspelt.
+    lone = [name for name in texts if counts[list(classes).index(name)] == 1]
+    known = {*absent, *(name for group in groups for name in group)}
+    lone = [name for name in lone if name not in known]
+    if lone and counts.sum() >= _OTHERS * len(classes):
+        has = "has one label" if len(lone) == 1 else "have one label each"
+        said = f"{quoted(lone)} {has}, and other classes many: label more such rows."
+        doubts.append(TableWarning(said, "missing", lone))
+    if _has_both_marks(y):
+        said = (
+            "the target has -1 beside empty cells, and rows with -1 count as rows without "
+            "a label: if -1 is a class, give it another name."
+        )
+        doubts.append(TableWarning(said, "relabel", ["-1=negative"]))
+    return doubts
+
+
+def _same_but_for_case(
+    texts: list[str], classes: ndarray, counts: ndarray
+) -> list[list[str]]:
+    """Return groups of labels that differ by case or blanks alone, the commonest first."""
+    often = dict(zip(classes.tolist(), counts.tolist(), strict=True))
+    groups = defaultdict(list)
+    for text in texts:
+        groups[" ".join(text.casefold().split())].append(text)
+    return [
+        sorted(group, key=lambda text: (-often[text], text))
+        for group in groups.values()
+        if len(group) > 1
+    ]
+
+
+def _spellings(group: list[str]) -> TableWarning:
+    said = (
+        f"labels {quoted(group)} differ by case or blanks alone, and are several classes."
+    )
+    first, *others = group
+    return TableWarning(said, "relabel", [f"{other}={first}" for other in others])
+
+
+def _has_both_marks(y: Any) -> bool:
+    """Whether -1, as a number or a text, and missing cells are both there."""
+    cells = np.asarray(plain_column(y)).ravel()
+    if cells.dtype.kind in "iub":
+        return False
+    absent = any(is_missing(cell) or cell == "" for cell in cells.tolist())
+    if not absent:
+        return False
+    if cells.dtype.kind == "f":
+        return bool((cells == -1).any())
+    return any(str(cell) in ("-1", "-1.0") for cell in cells.tolist())

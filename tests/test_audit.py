@@ -1,0 +1,144 @@
+"""``icssl audit``: null models, and what a method scores without order, points or rule."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import run_command, text_of
+from icssl.episodes.data_config import DataConfig
+from icssl.evaluation.audit import EXPLAINS, LEAKS, READS, audit
+from icssl.methods import BASELINES
+from icssl.methods.null_models import PositionVote
+from icssl.methods.simple import Majority
+
+TORUS = DataConfig(("torus",), n=40)
+FEW = {"episodes": 40, "tuning": 10}
+
+
+class ByPosition(PositionVote):
+    """Reads the order alone."""
+
+
+class Remembers(Majority):
+    """Reads the first point of a context, which no shuffled context has there."""
+
+    def __call__(self, episode):
+        if episode.x.shape[1] and not hasattr(self, "_seen"):
+            object.__setattr__(self, "_seen", episode.x)
+        if not torch.equal(episode.x, self._seen):
+            raise ValueError("this is another context")
+        return super().__call__(episode)
+
+
+def lines_of(found):
+    return {line.what: line for line in found.lines}
+
+
+def frames(monkeypatch):
+    """Contexts whose classes are their two halves, and whose points say nothing."""
+    from icssl.episodes.episode import Episode
+    from icssl.episodes.stream import EpisodeStream
+
+    def at(self, step, labels=None):
+        generator = torch.Generator().manual_seed(len(self.name) + self.seed)
+        x = torch.randn(self.batch, 40, 3, generator=generator)
+        y = (torch.arange(40) >= 20).long().expand(self.batch, -1).contiguous()
+        labelled = torch.rand(self.batch, 40, generator=generator).argsort(1) < labels
+        features = torch.randn(self.batch, 40, 4, generator=generator)
+        return Episode(x=x, y=y, labelled=labelled, n_classes=2, features=features)
+
+    monkeypatch.setattr(EpisodeStream, "at", at)
+
+
+def test_a_method_that_reads_the_order_is_found_out(monkeypatch):
+    frames(monkeypatch)
+    (found,) = audit(ByPosition(), TORUS, [8], name="mine", **FEW)
+    lines = lines_of(found)
+    assert lines["mine"].score.mean > 0.85
+    assert lines["nearest position"].finding == EXPLAINS
+    assert lines["points shuffled"].finding == LEAKS
+    assert lines["points shuffled"].score.mean < 0.6
+    assert lines["noise in place of points"].finding == READS
+    assert lines["noise in place of points"].score.mean == lines["mine"].score.mean
+    assert lines["vote of the labels"].finding == ""
+
+
+def test_a_method_that_reads_points_is_not(monkeypatch):
+    (found,) = audit(BASELINES["nearest_neighbour"], TORUS, [12], name="1-NN", **FEW)
+    lines = lines_of(found)
+    assert lines["1-NN"].score.mean > 0.65
+    assert lines["points shuffled"].score.mean == pytest.approx(lines["1-NN"].score.mean)
+    assert (lines["points shuffled"].finding, lines["vote of the labels"].finding) == (
+        "",
+        "",
+    )
+    assert lines["noise in place of points"].finding == ""
+    assert lines["noise in place of points"].score.mean < 0.6
+    assert lines["largest class"].score.mean == pytest.approx(0.5)
+    other = lines["other classes (radius 0.5)"].score.mean
+    assert other > lines["1-NN"].score.mean  # nearly all points are of one class
+
+
+def test_uneven_classes_are_explained_by_a_vote():
+    uneven = DataConfig(("torus",), n=40, threshold=0.5)
+    (found,) = audit(BASELINES["label_spreading"], uneven, [12], name="spreading", **FEW)
+    assert {"largest class", "vote of the labels"} <= set(found.explained_by)
+    assert "other classes (median)" in lines_of(found)
+
+
+def test_what_cannot_do_without_something_is_refused_by_both_names():
+    with pytest.raises(ValueError, match="bayes_ceiling and noise in place of points excl"):
+        audit(BASELINES["bayes_ceiling"], TORUS, [3], **FEW)
+    with pytest.raises(ValueError, match="memory cannot predict without the order of its"):
+        audit(Remembers(), TORUS, [3], name="memory", **FEW)
+    with pytest.raises(ValueError, match="one source at a time"):
+        audit(Majority(), DataConfig(("torus", "cone")), [3])
+
+
+def test_noise_has_the_spread_of_the_points_and_eigenvectors_of_its_own():
+    from icssl.episodes.stream import EpisodeStream
+    from icssl.evaluation.audit import _noise
+
+    data = DataConfig(("cylinder",), eigenvectors=4)
+    episode = EpisodeStream(data.build(), 200, 0, "test").at(0, 3)
+    noise = _noise(episode, 0, 4)
+    spread = noise.x.std(dim=1).mean(dim=0) / episode.x.std(dim=1).mean(dim=0)
+    np.testing.assert_allclose(spread, 1, atol=0.03)
+    assert not torch.allclose(noise.features, episode.features)
+    assert torch.equal(noise.labelled, episode.labelled)
+
+
+def test_cli_audits_a_method_and_writes_a_page(tmp_path):
+    page = tmp_path / "audit.md"
+    few = ["--labels", "5", "--episodes", "6", "--tuning", "4"]
+    result = run_command("audit", "label_vote", "--data", "cone", *few, "-o", page)
+    assert result.exit_code == 0, result.output
+    text = page.read_text()
+    assert text.startswith("# Audit of label_vote")
+    assert "| noise in place of points |" in text
+    assert "Explained by: largest class, vote of the labels" in text
+    assert "explains the score" in text_of(result)
+    assert run_command("audit", "label_vot", *few).exit_code == 2
+    assert run_command("audit", "bayes_ceiling", *few).exit_code == 2
+
+
+def test_cli_audits_a_table_of_the_paper(tmp_path, monkeypatch):
+    root = Path(__file__).parents[1]
+    monkeypatch.chdir(tmp_path)
+    result = run_command("audit", "ablation")
+    assert result.exit_code == 2
+    assert "results/full/rows.jsonl does not exist" in text_of(result)
+    (tmp_path / "results" / "full").mkdir(parents=True)
+    rows = (root / "results" / "full" / "rows.jsonl").read_text().splitlines()
+    votes = [
+        line for line in rows if json.loads(line)["spec"].get("method") == "label_vote"
+    ]
+    path = tmp_path / "results" / "full" / "rows.jsonl"
+    path.write_text("\n".join(votes) + "\n")
+    page = tmp_path / "page.md"
+    result = run_command("audit", "ablation", "-o", page)
+    assert result.exit_code == 0, result.output
+    assert page.read_text().count("the vote of the labels has") >= 6

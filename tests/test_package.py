@@ -1,0 +1,116 @@
+"""What an editor and a person at a prompt find: names, types, progress, Ctrl-C."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from contextlib import redirect_stderr
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+import icssl
+from icssl import ICSSLClassifier
+from icssl._util.progress import showing
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_tab_completion_offers_the_public_names_and_nothing_else():
+    shown = [name for name in dir(icssl) if not name.startswith("_")]
+    assert shown == sorted(name for name in icssl.__all__ if not name.startswith("_"))
+    assert {"ICSSLClassifier", "read_table"} <= set(shown)
+
+
+def test_the_package_says_that_it_has_types():
+    package = Path(icssl.__file__).parent
+    assert (package / "py.typed").exists()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel == {"packages": ["src/icssl"]}  # every file of the package is in it
+
+
+def labelled_iris():
+    X, truth = load_iris(return_X_y=True)
+    y = np.full(150, -1)
+    y[::25] = truth[::25]
+    return X, y
+
+
+def test_fit_tells_how_far_it_is():
+    seen = []
+    with showing(lambda done, total, text: seen.append((done, total, text))):
+        classifier = ICSSLClassifier().fit(*labelled_iris())
+    first, *_, last = seen
+    assert first[0] == 0
+    assert last[0] == last[1] == first[1] > 1
+    assert {text for *_, text in seen} == {"graphs of the rows"}
+    assert [done for done, *_ in seen] == sorted(done for done, *_ in seen)
+    seen.clear()
+    with showing(lambda done, total, text: seen.append((done, total, text))):
+        assert classifier.label_score_.rows == 6
+    assert seen[-1] == (6, 6, "predictions of hidden labels")
+    assert {text for *_, text in seen} == {"predictions of hidden labels"}
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_verbose_shows_a_bar_and_nothing_else_changes(verbose, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich draws no bar where nobody sees it
+    written = io.StringIO()
+    with redirect_stderr(written):
+        classifier = ICSSLClassifier(verbose=verbose).fit(*labelled_iris())
+    assert ("graphs of the rows" in written.getvalue()) == verbose
+    quiet = ICSSLClassifier().fit(*labelled_iris())
+    np.testing.assert_array_equal(
+        classifier.label_distributions_, quiet.label_distributions_
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends Ctrl-C otherwise")
+def test_ctrl_c_is_answered_in_a_word_and_leaves_no_file(tmp_path):
+    pytest.importorskip("pandas")
+    path = tmp_path / "a.csv"
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{a},{b},{'ab'[i % 2] if i < 20 else ''}"
+        for i, (a, b) in enumerate(rng.random((6000, 2)))
+    ]
+    path.write_text("\n".join(["u,v,y", *rows]) + "\n")
+    started = subprocess.Popen(
+        [sys.executable, "-m", "icssl", "classify", str(path), "--score"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+    )
+    # Until torch is there: then it reads, and fits for a while.
+    maps = Path(f"/proc/{started.pid}/maps")
+    deadline = time.monotonic() + 120
+    while maps.exists() and "libtorch_cpu" not in maps.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(3)
+    if started.poll() is not None:
+        pytest.skip("it was too fast to be stopped")
+    started.send_signal(signal.SIGINT)
+    said, _ = started.communicate(timeout=60)
+    assert started.returncode == 130, said.decode()
+    assert b"Traceback" not in said
+    assert [file.name for file in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_new_rows_of_another_width_are_refused_by_the_estimators_name():
+    classifier = ICSSLClassifier().fit(*labelled_iris())
+    with pytest.raises(ValueError, match="ICSSLClassifier is expecting 4 features"):
+        classifier.predict(np.ones((2, 5)))
+
+
+def test_equal_names_in_a_data_frame_are_refused_in_words():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(np.ones((3, 3)), columns=["a", "b", "a"])
+    with pytest.raises(ValueError, match="X has several columns called 'a'"):
+        ICSSLClassifier().fit(frame, [0, 1, -1])
