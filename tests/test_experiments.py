@@ -34,7 +34,7 @@ from icssl.evaluation.representations import ALIGNMENTS
 from icssl.evaluation.scoring import evaluate
 from icssl.methods import BASELINES
 from icssl.training.config import TrainConfig
-from icssl.training.loop import train
+from icssl.training.loop import OutOfMemoryError, train
 
 
 @pytest.fixture
@@ -792,3 +792,28 @@ def test_a_page_has_its_tables_in_latex_beside_it(tmp_path):
     assert (tmp_path / "new" / "page.tex").read_text() == f"% A & B\n{TABLE.latex()}\n"
     write_page("Title", "Text.", [picture], tmp_path / "only.md")
     assert not (tmp_path / "only.tex").exists()
+
+
+def test_models_that_do_not_fit_at_once_are_trained_in_smaller_groups(monkeypatch):
+    configs = [replace(TrainConfig(), seed=seed) for seed in range(5)]
+    trained = {c: Training(ICSSLTransformer(ModelConfig()), c.seed, 0.0) for c in configs}
+    sizes = []
+
+    def train_few(some, device):  # a machine whose memory holds two models
+        sizes.append(len(some))
+        if len(some) > 2:
+            raise OutOfMemoryError("these do not fit")
+        return {config: trained[config] for config in some}
+
+    monkeypatch.setattr(batches, "train_batch", train_few)
+    assert batches.train_all(configs, "cpu") == trained
+    assert sizes == [5, 2, 3, 1, 2]
+
+
+def test_a_single_model_that_does_not_fit_is_an_error(monkeypatch):
+    def train_none(some, device):
+        raise OutOfMemoryError("this does not fit")
+
+    monkeypatch.setattr(batches, "train_batch", train_none)
+    with pytest.raises(OutOfMemoryError, match="does not fit"):
+        batches.train_all([TrainConfig()], "cpu")

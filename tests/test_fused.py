@@ -45,6 +45,8 @@ MODELS = {
         "paper_scalars", n_points=N, learn_r_start=True, sigma=1.0, **SMALL
     ),
     "attend to r": ModelConfig.preset("free", attend_to_r=True, **SMALL),
+    # With one step the MLP sees nothing but f = 0, and its first weights get no gradient.
+    "as printed": ModelConfig.preset("paper", n_points=N, sigma=1.0, steps=2, **SMALL),
     "scaled operator": ModelConfig.preset("free", scale_operator=True, **SMALL),
     "encoder": ModelConfig.preset("encoder", width=16, **SMALL),
 }
@@ -115,7 +117,11 @@ def test_fused_equals_loops_over_heads_and_layers(generator, device, name):
 
 @pytest.mark.parametrize("d", [D, MANY])
 @pytest.mark.parametrize(
-    "name", ["free", "wide", "one layer", "learned start", "scaled operator", "encoder"]
+    "name",
+    [
+        *("free", "wide", "one layer", "learned start", "attend to r", "scaled operator"),
+        "encoder",
+    ],
 )
 def test_float32_loses_digits_and_nothing_else(generator, device, name, d):
     exact = randomised(MODELS[name], generator, device)

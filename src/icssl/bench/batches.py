@@ -17,7 +17,7 @@ from icssl.episodes.stream import EpisodeStream
 from icssl.model.build import AnyModel
 from icssl.training.config import TrainConfig
 from icssl.training.group import SHARED, Group, stack_episodes
-from icssl.training.loop import NonFiniteLossError, train
+from icssl.training.loop import NonFiniteLossError, OutOfMemoryError, train
 
 AT_ONCE = {"cpu": 1, "cuda": 48}  # models; more do not train faster
 _HELD_OUT = 256  # episodes, at most, on which the end of training is judged
@@ -120,12 +120,11 @@ class Training:
         return self.slope < _STILL_FALLING
 
 
-def train_finite(
-    configs: Sequence[TrainConfig], device: str
-) -> dict[TrainConfig, Training]:
-    """Train models by :func:`train_batch`, without those whose loss becomes infinite.
+def train_all(configs: Sequence[TrainConfig], device: str) -> dict[TrainConfig, Training]:
+    """Train models by :func:`train_batch`, in smaller groups where one run fails.
 
-    One of them stops a whole batch, so the others are then trained one by one.
+    A model whose loss becomes infinite stops all others: then they are trained one by one,
+    and this one is left out. A group that does not fit the memory is halved.
     """
     try:
         return train_batch(configs, device)
@@ -133,9 +132,15 @@ def train_finite(
         if len(configs) == 1:
             warnings.warn(f"no rows of this model: {error}", RuntimeWarning, stacklevel=2)
             return {}
+        parts = [[config] for config in configs]
+    except (OutOfMemoryError, torch.OutOfMemoryError):
+        if len(configs) == 1:
+            raise
+        middle = len(configs) // 2
+        parts = [list(configs[:middle]), list(configs[middle:])]
     trained: dict[TrainConfig, Training] = {}
-    for config in configs:
-        trained |= train_finite([config], device)
+    for part in parts:
+        trained |= train_all(part, device)
     return trained
 
 

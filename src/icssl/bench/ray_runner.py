@@ -9,7 +9,7 @@ from typing import Any
 
 from icssl._util.provenance import made_with
 from icssl._util.ray import RETRIES, inside, machines_text
-from icssl.bench.batches import Batch, Training, batches_of, train_finite
+from icssl.bench.batches import Batch, Training, batches_of, train_all
 from icssl.bench.runner import run_missing
 from icssl.bench.spec import Spec
 from icssl.bench.store import Row, Store
@@ -163,7 +163,7 @@ def _train(configs: Sequence[TrainConfig], job: _Job) -> Trained | None:
     if time.time() > job.deadline:
         return None
     with inside(job.folder):
-        trained = train_finite(configs, job.device)
+        trained = train_all(configs, job.device)
     return {c: replace(result, model=result.model.cpu()) for c, result in trained.items()}
 
 

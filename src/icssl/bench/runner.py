@@ -20,7 +20,7 @@ from icssl.bench.batches import (
     batches_of,
     families_of,
     keys_to_claim,
-    train_finite,
+    train_all,
 )
 from icssl.bench.pool import Pool
 from icssl.bench.spec import Spec
@@ -160,7 +160,7 @@ def _run_batches(
         ready = tuple(spec for spec in batch.specs if spec in later)
         if configs or ready:
             work.clock.tell(str(Batch(configs, ready)))
-            trained |= train_finite(configs, device)
+            trained |= train_all(configs, device)
             begun |= set(configs)
         for spec in ready:
             if all(config in trained for config in spec.trainings):

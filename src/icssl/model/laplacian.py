@@ -13,6 +13,7 @@ from icssl.model.operator import (
     Walk,
     mixed_walks,
     mixed_walks_of_products,
+    mixed_walks_reading_r,
 )
 from icssl.model.stage import STAGE_BACKENDS, Record, application_order, check_sizes
 
@@ -175,8 +176,8 @@ class LaplacianTransformer(nn.Module):
         (x,) = square_safe(x)
         start = None if self.start is None else self.start.to(x.dtype)
         needs_r = self.attend_to_r or record is not None
-        if backend == "fused" and self.kernel == "rbf" and not needs_r:
-            return LaplacianOperator(self._mixed_factors(x), start)
+        if backend == "fused" and self.kernel == "rbf" and record is None:
+            return self._fused(x, start)
         backend = "dense" if backend == "fused" else backend
         r = self._start_of_r(x) if needs_r else None
         factors = []
@@ -196,31 +197,48 @@ class LaplacianTransformer(nn.Module):
                 record(f"laplacian.{step}.R", r)
         return LaplacianOperator(factors, start)
 
-    def _mixed_factors(self, x: Tensor) -> list[MixedFactor]:
-        """Return the factors with the walks of all heads mixed as they are formed."""
+    def _fused(self, x: Tensor, start: Tensor | None) -> LaplacianOperator:
+        """Compute R with the walks of all heads mixed as they are formed."""
         # Split by layer once: the gradient of every index is a whole tensor of zeros.
         mix_r, skip_r = self.mix_r.to(x.dtype).unbind(), self.skip_r.to(x.dtype).unbind()
-        query = self.query_scale.to(x.dtype).unbind()
-        key = self.key_scale.to(x.dtype).unbind()
         mix_x = None if self.mix_x is None else self.mix_x.to(x.dtype).unbind()
         skip_x = None if self.skip_x is None else self.skip_x.to(x.dtype).unbind()
         # With more coordinates than points, the Gram matrix is smaller than the points and
         # says as much: walks depend on distances alone. A move M then acts as M G M^T.
         wide = x.shape[-1] >= x.shape[-2]
-        state, walks = (x @ x.mT, mixed_walks_of_products) if wide else (x, mixed_walks)
+        state = x @ x.mT if wide else x
+        walks = mixed_walks_of_products if wide else mixed_walks
+        query, key = self._scales(x.dtype)
+        r = self._start_of_r(x) if self.attend_to_r else None
         factors = []
         for step, layer in enumerate(self.order):
             moves = step + 1 < len(self.order)
             mix = [mix_r[layer]]
             if moves and mix_x is not None:
                 mix.append(mix_x[layer])
-            mixed = walks(state, query[layer], key[layer], torch.stack(mix)).unbind(1)
+            if r is None:
+                mixed = walks(state, query[layer], key[layer], torch.stack(mix)).unbind(1)
+            else:
+                mixed = mixed_walks_reading_r(
+                    state, r, query[layer], key[layer], torch.stack(mix), of_products=wide
+                ).unbind(1)
             factors.append(MixedFactor(1 + skip_r[layer], mixed[0]))
+            if r is not None:
+                r = factors[-1].matmul(r)
             if moves and skip_x is not None:
                 move = MixedFactor(1 + skip_x[layer], mixed[1])
                 state = move.matmul(state)
                 state = move.matmul(state.mT) if wide else state
-        return factors
+        return LaplacianOperator(factors, start, matrix=r)
+
+    def _scales(self, dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor]]:
+        """Return factors of queries and keys by layer: of the points, or (x, R) stacked."""
+        query: Tensor = self.query_scale
+        key: Tensor = self.key_scale
+        if self.query_scale_r is not None and self.key_scale_r is not None:
+            query = torch.stack([query, self.query_scale_r], dim=1)
+            key = torch.stack([key, self.key_scale_r], dim=1)
+        return list(query.to(dtype).unbind()), list(key.to(dtype).unbind())
 
     def _walk(self, layer: int, x: Tensor, r: Tensor | None, backend: str) -> Walk:
         key = _by_head(self.key_scale[layer], x)

@@ -59,8 +59,8 @@ def mixed_walks(
         from icssl.model.triton_walks import mixed_walks_on_gpu
 
         return mixed_walks_on_gpu(x, sharpness, tilt, mix)
-    squared_norm = x.square().sum(dim=-1)
-    return _mix_walks(squared_distances(x, x), squared_norm, sharpness, tilt, mix)
+    distances, norm = squared_distances(x, x), x.square().sum(dim=-1)
+    return _mix_walks(distances[:, None], norm[:, None], sharpness, tilt, mix)
 
 
 def mixed_walks_of_products(
@@ -74,20 +74,74 @@ def mixed_walks_of_products(
     With more coordinates than points, distances are as large as the points themselves and
     lose no digits as differences of products.
     """
-    norm = products.diagonal(dim1=-2, dim2=-1)  # |x_i|^2
-    distances = (norm[..., :, None] + norm[..., None, :] - 2 * products).clamp(min=0)
+    distances, norm = distances_of_products(products)
     sharpness = query_scale * key_scale
     tilt = key_scale * (query_scale - key_scale)
-    return _mix_walks(distances, norm, sharpness, tilt, mix)
+    return _mix_walks(distances[:, None], norm[:, None], sharpness, tilt, mix)
+
+
+def mixed_walks_reading_r(
+    x: Float[Tensor, "b n d"],
+    r: Float[Tensor, "b n n"],
+    query_scales: Float[Tensor, "2 h"],
+    key_scales: Float[Tensor, "2 h"],
+    mix: Float[Tensor, "o h"],
+    *,
+    of_products: bool = False,
+) -> Float[Tensor, "b o n n"]:
+    """Return the mixtures of walks whose queries and keys hold the points and rows of R.
+
+    Distances of the pairs (x, r) are sums of two distances, so all heads share one product
+    R R^T and no head copies R.
+
+    Parameters
+    ----------
+    x : Tensor of shape (b, n, d)
+        Points, or with ``of_products`` their inner products.
+    r : Tensor of shape (b, n, n)
+        R, whose rows stand beside the points.
+    query_scales, key_scales : Tensor of shape (2, h)
+        Factors c, c' of the queries and b, b' of the keys: of the points, then of R.
+    mix : Tensor of shape (o, h)
+        Weights of the heads in each of the o mixtures.
+    of_products : bool
+        Whether ``x`` holds inner products.
+    """
+    if of_products:
+        points, norm = distances_of_products(x)
+    else:
+        points, norm = squared_distances(x, x), x.square().sum(dim=-1)
+    rows, norm_of_rows = distances_of_products(r @ r.mT)
+    return _mix_walks(
+        torch.stack([points, rows], dim=1),
+        torch.stack([norm, norm_of_rows], dim=1),
+        (query_scales * key_scales).mT,
+        (key_scales * (query_scales - key_scales)).mT,
+        mix,
+    )
+
+
+def distances_of_products(
+    products: Float[Tensor, "b n n"],
+) -> tuple[Float[Tensor, "b n n"], Float[Tensor, "b n"]]:
+    """Return squared distances and squared norms of points from their inner products."""
+    norm = products.diagonal(dim1=-2, dim2=-1)  # |x_i|^2
+    distances = (norm[..., :, None] + norm[..., None, :] - 2 * products).clamp(min=0)
+    return distances, norm
 
 
 def _mix_walks(
     distances: Tensor, squared_norm: Tensor, sharpness: Tensor, tilt: Tensor, mix: Tensor
 ) -> Tensor:
-    """Return mixtures of the walks whose scores are tilt |x_i|^2 - sharpness distance."""
-    # Scores of all heads are combinations of the same two matrices: one product for all.
-    basis = torch.stack([distances, squared_norm[:, None].expand_as(distances)], dim=1)
-    scores = _sum_over(torch.stack([-sharpness, tilt], dim=1), basis)
+    """Return mixtures of the walks of scores ``sum_t tilt_t |x_ti|^2 - sharpness_t d_t^2``.
+
+    Distances have the shape (b, t, n, n), norms (b, t, n), and factors of the heads (h,) or
+    (h, t), where t counts the parts that points consist of.
+    """
+    parts = distances.shape[1]
+    sharpness, tilt = sharpness.reshape(-1, parts), tilt.reshape(-1, parts)
+    # Scores of all heads are combinations of the same matrices: one product for all.
+    scores = _sum_over(-sharpness, distances) + (tilt @ squared_norm)[:, :, None]
     return _sum_over(mix, scores.softmax(dim=-1))
 
 
@@ -250,8 +304,7 @@ class LaplacianOperator:
         self.factors = tuple(factors)
         self.start = start
         self.matrix = matrix
-        # Stage 2 applies R R^T in every layer: one product instead of two each time.
-        self._gram_matrix = None if matrix is None else matrix @ matrix.mT
+        self._gram_matrix: Tensor | None = None
 
     def matmul(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
         """Return R @ value."""
@@ -273,16 +326,17 @@ class LaplacianOperator:
 
     def gram(self, value: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
         """Return R R^T @ value."""
-        if self._gram_matrix is not None:
-            return self._gram_matrix @ value
+        if self.matrix is not None:
+            return self.gram_matrix() @ value
         return self.matmul(self.rmatmul(value))
 
     def gram_matrix(self) -> Float[Tensor, "b n n"]:
         """Return R R^T as a matrix."""
-        if self._gram_matrix is not None:
-            return self._gram_matrix
-        r = self.dense()
-        return r @ r.mT
+        # Stage 2 applies R R^T in every layer: one product instead of two each time.
+        if self._gram_matrix is None:
+            r = self.dense()
+            self._gram_matrix = r @ r.mT
+        return self._gram_matrix
 
     def skip_gain(self) -> Float[Tensor, ""] | float:
         """Return what R multiplies a vector by that every walk maps to zero.

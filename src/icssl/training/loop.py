@@ -41,6 +41,10 @@ class Progress:
     seconds_left: float
 
 
+class OutOfMemoryError(ValueError):
+    """Models and episodes that are trained at once do not fit the memory."""
+
+
 class NonFiniteLossError(RuntimeError):
     """A loss or gradient was not finite; the state before it is in the run's folder."""
 
@@ -113,7 +117,10 @@ def train(
             output.mkdir(parents=True, exist_ok=True)  # refused now and not after an hour
         saver = _Saver(group, state, output)
         report = report or (lambda _: None)
-        _run(step, draw, steps_made, saver, checkpoint_every, report, observe or {})
+        try:
+            _run(step, draw, steps_made, saver, checkpoint_every, report, observe or {})
+        finally:
+            step.release()
         return group.models_of(state.weights)
 
 
@@ -269,7 +276,7 @@ def _explaining_memory(config: TrainConfig) -> Iterator[None]:
         words = ("allocate memory", "out of memory", "size calculation overflowed")
         if not any(word in str(error).lower() for word in words):
             raise
-        raise ValueError(
+        raise OutOfMemoryError(
             f"batch={config.batch} episodes of data.n={config.data.n} points do not fit "
             "the memory: give a smaller batch, or fewer points."
         ) from error

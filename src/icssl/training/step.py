@@ -164,6 +164,12 @@ class Step:
             tensor.copy_(getattr(episodes, name))
         self._graph.replay()
 
+    def release(self) -> None:
+        """Give back the memory of the captured step, which a graph holds on to."""
+        if self._graph is not None:
+            self._graph.reset()
+        self._graph = self._episodes = None
+
     def _step(self, episodes: Episode) -> None:
         weights = self.state.weights.detach().requires_grad_()
         loss, accuracy = self.group.losses(weights, episodes)
