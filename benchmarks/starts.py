@@ -22,6 +22,7 @@ from icssl.training.loop import train
 
 LABELS = (3, 21, 39)
 TEST_SEED = 11  # not that of any table
+_SCALED = {"preset": "paper_scalars", "centre": True, "scale": "neighbour"}
 MODELS = {
     "free, fourier": {"preset": "free"},
     "free, waves": {"preset": "free", "start": "waves"},
@@ -29,6 +30,12 @@ MODELS = {
     "free, polynomial": {"preset": "free", "start": "polynomial"},
     "paper_scalars, learned": {"preset": "paper_scalars"},
     "paper_scalars, hashed": {"preset": "paper_scalars", "start": "hashed"},
+    # What else differs between the two, one by one, from the model that learns its start.
+    "paper_scalars, centred": {"preset": "paper_scalars", "centre": True},
+    "paper_scalars, simplex": {"preset": "paper_scalars", "embedding": "simplex"},
+    "paper_scalars, scaled": {**_SCALED, "sigma": 1.0},
+    "paper_scalars, scaled, sigma 2": {**_SCALED, "sigma": 2.0},
+    "paper_scalars, scaled, sigma 4": {**_SCALED, "sigma": 4.0},
 }
 
 
