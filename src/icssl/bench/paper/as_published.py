@@ -104,8 +104,8 @@ def literal_trainings(
         config,
         data=replace(options, episodes=size),
         labels=LABELS,
-        steps=profile.steps,
-        batch=profile.batch,
+        steps=profile.literal_steps,
+        batch=profile.literal_batch,
     )
     if method == "lap_linear":
         # As printed, without a bound, its loss is not finite on the product from the start.
