@@ -71,6 +71,26 @@ def test_verbose_shows_a_bar_and_nothing_else_changes(verbose, monkeypatch):
     )
 
 
+def test_ctrl_c_while_the_command_is_loading_ends_with_its_code_and_a_word(tmp_path):
+    # CPython remembers an interrupt inside exec(), which imports of data classes run: then
+    # "python -m" used to end by the signal, without a word.
+    (tmp_path / "interrupted.py").write_text(
+        "import sys, types\n"
+        "cli = sys.modules['icssl.app.cli'] = types.ModuleType('icssl.app.cli')\n"
+        "cli.app = lambda **_: exec('raise KeyboardInterrupt')\n"
+        "from icssl.__main__ import main\n"
+        "main()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "interrupted"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (130, "Stopped.\n")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends Ctrl-C otherwise")
 def test_ctrl_c_is_answered_in_a_word_and_leaves_no_file(tmp_path):
     pytest.importorskip("pandas")

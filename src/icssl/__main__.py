@@ -10,7 +10,12 @@ def main() -> None:
 
         app(prog_name="icssl")
     except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)  # noqa: T201
         sys.exit(130)
+    finally:
+        # Importing runs exec(), for every data class. CPython remembers a Ctrl-C inside it
+        # as unhandled, and "python -m" would end by the signal; another exec() clears that.
+        exec("")
 
 
 if __name__ == "__main__":

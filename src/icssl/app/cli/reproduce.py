@@ -23,7 +23,7 @@ from icssl.app.cli.common import (
 _Profile = Annotated[
     str,
     typer.Option(
-        help="Sizes of the runs: quick (minutes on two cores) or full (what the documents report)."
+        help="Sizes of the runs: quick (minutes on two cores) or full (what docs report)."
     ),
 ]
 _Output = Annotated[
