@@ -76,6 +76,24 @@ def test_a_number_is_reproduced_or_explained_or_not(ours, vote, free, verdict, r
     assert line["as_published"] == (f"{ours:.3f}" if ours else "")
 
 
+@pytest.mark.parametrize(
+    ("seeds", "majority", "note"),
+    [
+        ((0.90, 0.91, 0.89), 0.8, ""),
+        ((0.94, 0.5, 0.93), 0.5, "; 1 of 3 seeds learned nothing"),
+        ((0.94, 0.5, 0.93), 0.936, "; single seeds have 0.500 to 0.940"),
+    ],
+)
+def test_a_number_that_is_not_reproduced_says_whether_its_seeds_agree(
+    seeds, majority, note
+):
+    rows = rows_of_cylinder(0.90, 0.8, 0.8)
+    trained = {"seeds": list(seeds), "majority_rate": majority, "episodes_seen": 1}
+    (cell,) = (cell for cell in rows if cell.method == "e2e_icl")
+    rows[cell] |= trained
+    assert line_of(rows)["reason"] == f"ours is 3.5 points below{note}"
+
+
 def test_parameters_that_were_printed_are_met_where_they_can_be():
     lines = published_lines(TOY_PROFILE, {})
     found = {x["method"]: x for x in lines if x["metric"] == "parameters"}

@@ -12,6 +12,7 @@ from icssl.bench.paper.as_published import literal_cell
 from icssl.bench.paper.image_transfer import CURVE_SET
 from icssl.bench.paper.null_cells import BEST, VOTE, null_row
 from icssl.bench.paper.params import parameter_counts
+from icssl.bench.paper.statistics import dead_seeds
 from icssl.bench.paper.verdicts import (
     ARTEFACT,
     NEAR,
@@ -107,6 +108,8 @@ def _of_accuracy(printed: Mapping[str, str], evidence: Evidence) -> Line:
     }
     value, sd = float(printed["value"]), float(printed["sd"] or 0)
     verdict, reason = _verdict(value, max(NEAR, 2 * sd), line)
+    if verdict == NOT and row is not None:
+        reason += _note_on_seeds(row)
     if cell.source == "images":
         reason = f"pictures of the shipped generator stand in: {verdict}, {reason}"
         verdict = UNTESTED if verdict != NOT_RUN else NOT_RUN
@@ -143,6 +146,16 @@ def _verdict(value: float, near: float, line: Line) -> tuple[str, str]:
     if abs(apart) <= 100 * near:
         return REPRODUCED, f"within {100 * near:.1f} points"
     return NOT, f"ours is {abs(apart):.1f} points {'above' if apart > 0 else 'below'}"
+
+
+def _note_on_seeds(row: Row) -> str:
+    """Return how many seeds learned nothing, or else how far apart they are."""
+    dead, seeds = dead_seeds(row), row["seeds"]
+    if dead:
+        return f"; {dead} of {len(seeds)} seeds learned nothing"
+    lowest, highest = min(seeds), max(seeds)
+    apart = highest - lowest > 2 * NEAR
+    return f"; single seeds have {lowest:.3f} to {highest:.3f}" if apart else ""
 
 
 def _of_alignment(profile: Profile, printed: Mapping[str, str], evidence: Evidence) -> Line:
