@@ -512,7 +512,7 @@ def test_c6_ctrl_c_while_the_command_is_loading_is_no_traceback(tmp_path):
         check=False,
         env={**os.environ, "PYTHONPATH": path},
     )
-    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "Stopped.\n")
 
 
 def command(*arguments):

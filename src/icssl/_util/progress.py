@@ -83,12 +83,13 @@ def bar_on_standard_error(when: bool) -> Iterator[None]:
     columns = (*Progress.get_default_columns()[:3], TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
 
         def show(done: int, total: int | None, text: str) -> None:
-            if not done:
-                bar.reset(task, total=total, description=text)
-            bar.update(task, completed=done, total=total, description=text)
+            if not done:  # other work begins: a bar of its own, and its own time
+                for task in bar.task_ids:
+                    bar.remove_task(task)
+                bar.add_task(text, total=total)
+            bar.update(bar.task_ids[0], completed=done)
 
         with showing(show):
             yield

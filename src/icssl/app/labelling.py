@@ -151,7 +151,8 @@ def _write(labelling: Labelling, options: LabelOptions) -> None:
         if options.save is not None:
             from icssl.app.saved_classifier import save_classifier
 
-            save_classifier(options.save, labelling.table, options)
+            unfinished = stack.enter_context(replacing(options.save))
+            save_classifier(unfinished, labelling.table, options)
         if output is not None:
             write_table(labelling.table, labelling.columns, output)
 

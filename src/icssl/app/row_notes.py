@@ -103,9 +103,7 @@ def _note(labelling: Labelling, row: int) -> RowNote:
 def _why(labelling: Labelling, row: int) -> str:
     if labelling.why is None:
         return NO_WHY
-    sentence = labelling.why.sentence(row)
-    _, _, reason = sentence.rpartition(", ")
-    return reason
+    return labelling.why.reason(row)
 
 
 def _evidence(labelling: Labelling, row: int) -> tuple[tuple[int, str, float], ...]:

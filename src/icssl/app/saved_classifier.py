@@ -6,12 +6,14 @@ in the file is run, as in a pickle, and a later version of icssl can read it.
 """
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zlib import error as ZlibError
 
 import numpy as np
 from jaxtyping import Float
@@ -19,7 +21,7 @@ from numpy import ndarray
 
 from icssl import __version__
 from icssl._util.errors import DamagedFileError, did_you_mean
-from icssl._util.files import replacing
+from icssl._util.hardware import free_bytes
 from icssl.app.label_options import LabelOptions
 from icssl.app.labelling import fit_classifier
 from icssl.classifier.estimator import ICSSLClassifier
@@ -37,6 +39,16 @@ SUFFIX = ".icssl"
 _FORMAT = 1  # of the settings, for files that a later version writes
 _TABLE, _SETTINGS = "table.parquet", "settings.json"
 _MOST_SETTINGS = 2**28  # bytes that are read of a file's settings
+_DAMAGED = (
+    AttributeError,
+    BadZipFile,
+    EOFError,
+    LookupError,
+    RuntimeError,  # a file with a password
+    TypeError,
+    ValueError,
+    ZlibError,
+)
 
 
 @dataclass(frozen=True)
@@ -118,7 +130,10 @@ def check_saved_path(path: Path, options: LabelOptions) -> None:
 
 
 def save_classifier(path: Path, table: LabelTable, options: LabelOptions) -> None:
-    """Write what fits the classifier again: the table, its labels and settings."""
+    """Write what fits the classifier again: the table, its labels and settings.
+
+    The caller has the file replaced when it is whole (:func:`icssl._util.files.replacing`).
+    """
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
@@ -139,7 +154,7 @@ def save_classifier(path: Path, table: LabelTable, options: LabelOptions) -> Non
     }
     content = BytesIO()
     write_table(pa.Table.from_pandas(table.features, preserve_index=False), content)
-    with replacing(path) as unfinished, ZipFile(unfinished, "w", ZIP_STORED) as archive:
+    with ZipFile(path, "w", ZIP_STORED) as archive:
         archive.writestr(_SETTINGS, json.dumps(settings, ensure_ascii=False))
         archive.writestr(_TABLE, content.getvalue())
 
@@ -152,7 +167,8 @@ def load_classifier(path: Path, device: str = "auto") -> SavedClassifier:
         with source.open() as file, ZipFile(file) as archive:
             with archive.open(_SETTINGS) as part:
                 settings = json.loads(part.read(_MOST_SETTINGS))
-            content = archive.read(_TABLE)
+            with archive.open(_TABLE) as part:
+                content = part.read(free_bytes() // 2)
         if settings["format"] != _FORMAT:
             raise DamagedFileError(
                 f"{path} was written by icssl {settings['icssl']}, which is newer: update."
@@ -165,18 +181,23 @@ def load_classifier(path: Path, device: str = "auto") -> SavedClassifier:
         }
         target = np.empty(len(features), dtype=object)
         target[:] = settings["labels"]
-    except (BadZipFile, KeyError, TypeError, ValueError) as error:
+        missing = tuple(settings["missing"])
+    except DamagedFileError:
+        raise
+    except _DAMAGED as error:
         raise DamagedFileError(
             f"{path} is not as icssl classify --save wrote it: {error}"
         ) from error
     table = LabelTable(str(path), features, target, None)
-    classifier = fit_classifier(
-        table,
-        model=settings["model"],
-        column_scale=settings["column_scale"],
-        device=device,
-    )
-    missing = tuple(settings["missing"])
+    with warnings.catch_warnings():
+        # Doubts about the table were said when it was saved, with options of that command.
+        warnings.simplefilter("ignore", UserWarning)
+        classifier = fit_classifier(
+            table,
+            model=settings["model"],
+            column_scale=settings["column_scale"],
+            device=device,
+        )
     return SavedClassifier(classifier, features, readings, missing, settings["target"])
 
 

@@ -118,17 +118,28 @@ class Explanation:
         """
         row = self._check_row(row)
         name = f"new row {row}" if self.is_new else f"row {row}"
-        own = np.flatnonzero(self.labelled_rows == row)
-        if len(own) and not self.is_new:
-            label = self.classes[self.labelled_classes[own[0]]]
-            return f"{name}: {printable(label, _LONGEST_NAME)}, its own label"
-        code = self._likeliest(row)
+        code = self._own_label(row)
+        share = ""
+        if code is None:
+            code = self._likeliest(row)
+            share = f"{self.probabilities[row, code]:.0%} "
         label = printable(self.classes[code], _LONGEST_NAME)
-        verdict = f"{name}: {self.probabilities[row, code]:.0%} {label}"
+        return f"{name}: {share}{label}, {self.reason(row)}"
+
+    def reason(self, row: SupportsIndex) -> str:
+        """Return why a row gets its class, as the end of its sentence.
+
+        Parameters
+        ----------
+        row : int
+            Which of the explained rows.
+        """
+        if self._own_label(row) is not None:
+            return "its own label"
         rows = self.decisive_rows(row)
         if not rows:
-            return f"{verdict}, because of the shares of the classes: no label is near"
-        return f"{verdict}, because of {_listed(rows)}"
+            return "because of the shares of the classes: no label is near"
+        return f"because of {_listed(rows)}"
 
     def sentences(self) -> list[str]:
         """Return why each row gets its class, one sentence per row."""
@@ -208,6 +219,11 @@ class Explanation:
     def _likeliest(self, row: SupportsIndex) -> int:
         row = self._check_row(row)
         return int((self.parts[row].sum(axis=0) + self.base[row]).argmax())
+
+    def _own_label(self, row: SupportsIndex) -> int | None:
+        """Return the place of a row's own label among the classes, if it has one."""
+        own = np.flatnonzero(self.labelled_rows == self._check_row(row))
+        return None if self.is_new or not len(own) else int(self.labelled_classes[own[0]])
 
     def _check_row(self, row: SupportsIndex) -> int:
         if not 0 <= index(row) < len(self):

@@ -231,7 +231,9 @@ class TextColumn:
         if not self.texts:
             # Several marks tell rows apart; a single one, or none, says nothing.
             marks = {cell.strip() for cell in self.cells if isinstance(cell, str)}
-            kind = "category" if len(marks - self.missing - NOT_THERE) > 1 else "number"
+            says = len(marks - self.missing - NOT_THERE) > 1
+            says = says or any(as_number(cell) is None for cell in self.others)
+            kind = "category" if says else "number"
             return ColumnReading(kind, missing=self.missing), []
         if all(text.lower() in _BOOLEANS for text in self.texts):
             return ColumnReading("number", missing=self.missing), []

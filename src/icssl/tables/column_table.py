@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from icssl._util.errors import EXTRA, printable
-from icssl.tables.cells import is_missing
+from icssl.tables.cells import as_numbers, is_missing
 from icssl.tables.column_reading import ColumnReading
 from icssl.tables.frame_reading import FrameReading, may_hold_texts, times_of
 from icssl.tables.table_warning import TableWarning
@@ -244,8 +244,7 @@ def _kind_of(values: Any, reading: ColumnReading | None) -> str:
         return "category"
     if values.dtype.kind == "M":
         return "date"
-    texts = any(isinstance(cell, (str, bytes)) for cell in values)
-    return "category" if texts else "number"
+    return "category" if as_numbers(values.to_numpy()) is None else "number"
 
 
 def _notes(reading: ColumnReading, cells: Any) -> list[str]:

@@ -210,10 +210,13 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         self, columns: Sequence[Any], numbers: Sequence[ndarray | None]
     ) -> dict[int, ColumnReading]:
         """Return how columns of texts are read that are numbers or dates."""
+        names = getattr(self, "feature_names_in_", range(len(columns)))
         found = {
-            j: TextColumn(self._name(j).strip("'"), list(cells))
+            j: TextColumn(str(names[j]), list(cells))
             for j, cells in enumerate(columns)
-            if numbers[j] is None and not isinstance(cells, CategoryCells)
+            if numbers[j] is None
+            and not isinstance(cells, CategoryCells)
+            and any(isinstance(cell, str) for cell in cells)
         }
         hints, readings = hints_of(found.values(), Hints()), {}
         if not hints.decimal and any(map(has_parts, numbers)):

@@ -26,7 +26,7 @@ from icssl.tables.table_warning import TableWarning, quoted
 from icssl.tables.text_files import SEPARATORS, decode, guess_separator
 
 _NUMBER = re.compile(
-    r"[-+]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:e[-+]?[0-9]+)?|[-+]?inf(?:inity)?",
+    r"[-+]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:e[-+]?[0-9]+)?|[-+]?inf(?:inity)?",
     re.IGNORECASE,
 )
 _BOOLEANS = {"true": True, "false": False}

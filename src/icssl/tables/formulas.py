@@ -3,8 +3,10 @@
 import re
 from typing import Any
 
-# What programs run. A minus before a number, or a mark for no value, is neither.
-_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.,\s]*[\d.,%€$ ]*$|-*$)")
+from icssl.tables.text_numbers import plain_numbers, written_number
+
+_RUN = re.compile(r"[=@\t\r+-]")  # what a formula begins with
+_DASHES = re.compile(r"[-+\s]*")  # a mark for no value
 
 
 def is_formula(cell: Any) -> bool:
@@ -12,10 +14,15 @@ def is_formula(cell: Any) -> bool:
 
     Examples
     --------
-    >>> [is_formula(cell) for cell in ("=1+1", "@SUM(A1)", "-2+3+cmd|' /C calc'!A0", "-5")]
+    >>> [is_formula(cell) for cell in ("=1+1", "@SUM(A1)", "-2+3+cmd|'!A0", "-5 kg")]
     [True, True, True, False]
     """
-    return isinstance(cell, str) and _FORMULA.match(cell) is not None
+    if not isinstance(cell, str) or not _RUN.match(cell):
+        return False
+    if cell[0] not in "+-":
+        return True
+    is_number = written_number(cell) is not None or plain_numbers([cell]) is not None
+    return not (is_number or _DASHES.fullmatch(cell))
 
 
 def harmless(frame: Any) -> Any:

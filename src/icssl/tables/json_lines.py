@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from icssl.tables.cells import is_missing
 from icssl.tables.csv_text import text_labels
 from icssl.tables.table_file import FileTable, ReadOptions, Source
 from icssl.tables.text_files import decode
@@ -60,7 +61,7 @@ def _objects(name: str, text: str, options: ReadOptions) -> list[dict[str, Any]]
     if text.lstrip().startswith("["):
         rows = _parse(name, text, 1)
     else:
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 rows.append(_parse(name, line, number))
                 if options.limits is not None:
@@ -91,5 +92,4 @@ def _value(cell: Any) -> Any:
         return float(cell) if np.isfinite(cell) else None
     if isinstance(cell, np.generic):
         return cell.item()
-    missing = type(cell).__name__ in ("NAType", "NaTType")
-    return None if missing else cell
+    return None if is_missing(cell) else cell

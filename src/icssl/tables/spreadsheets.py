@@ -3,7 +3,7 @@
 import re
 import warnings as python_warnings
 from collections.abc import Mapping
-from datetime import time
+from datetime import UTC, datetime, time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from numpy import ndarray
 
 from icssl._util.errors import reason_of
+from icssl.tables.cells import is_missing
 from icssl.tables.csv_text import text_labels, unique_names
 from icssl.tables.formulas import harmless
 from icssl.tables.table_file import FileTable, Limits, ReadOptions, Source
@@ -151,9 +152,13 @@ def _plain(cell: Any) -> Any:
 
 
 def _for_sheet(cell: Any) -> Any:
-    if cell is None or (isinstance(cell, (float, np.floating)) and np.isnan(cell)):
+    """Return a cell as a sheet can hold it: no control characters, times without a zone."""
+    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+
+    if is_missing(cell):
         return None
-    if isinstance(cell, np.generic):
-        return cell.item()
-    missing = type(cell).__name__ in ("NAType", "NaTType")
-    return None if missing else cell
+    if isinstance(cell, str):
+        return ILLEGAL_CHARACTERS_RE.sub("", cell)
+    if isinstance(cell, datetime) and cell.tzinfo is not None:
+        return cell.astimezone(UTC).replace(tzinfo=None)
+    return cell.item() if isinstance(cell, np.generic) else cell

@@ -35,8 +35,9 @@ def doubts_about_labels(
     labels 'Yes' and 'yes' differ by case or blanks alone, and are several classes.
     """
     counts = np.bincount(codes[codes >= 0], minlength=len(classes))
+    often = dict(zip(classes.tolist(), counts.tolist(), strict=True))
     texts = [name for name in classes if isinstance(name, str)]
-    groups = _same_but_for_case(texts, classes, counts)
+    groups = _same_but_for_case(texts, often)
     doubts = [_spellings(group) for group in groups]
     absent = [name for name in texts if name.strip().casefold() in _PLACEHOLDERS]
     if absent:
@@ -44,7 +45,7 @@ def doubts_about_labels(
         said = f"{quoted(absent)} {stand} for no label, usually, and here for a class."
         doubts.append(TableWarning(said, "missing", absent))
     # Only of a text: a number is seldom misspelt.
-    lone = [name for name in texts if counts[list(classes).index(name)] == 1]
+    lone = [name for name in texts if often[name] == 1]
     known = {*absent, *(name for group in groups for name in group)}
     lone = [name for name in lone if name not in known]
     if lone and counts.sum() >= _OTHERS * len(classes):
@@ -60,11 +61,8 @@ def doubts_about_labels(
     return doubts
 
 
-def _same_but_for_case(
-    texts: list[str], classes: ndarray, counts: ndarray
-) -> list[list[str]]:
+def _same_but_for_case(texts: list[str], often: dict[Any, int]) -> list[list[str]]:
     """Return groups of labels that differ by case or blanks alone, the commonest first."""
-    often = dict(zip(classes.tolist(), counts.tolist(), strict=True))
     groups = defaultdict(list)
     for text in texts:
         groups[" ".join(text.casefold().split())].append(text)

@@ -12,7 +12,7 @@ from numpy import ndarray
 
 from icssl.tables.cells import is_missing, plain_column
 
-_NUMBER = re.compile(r"[-+]?[0-9]*[.]?[0-9]+")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:[.][0-9]+)?|[.][0-9]+)")
 
 
 def read_targets(y: Any) -> tuple[ndarray, Int[ndarray, " n"]]:

@@ -41,7 +41,7 @@ CONTEXTS = (3, 21, 39)
 RADIUS = 0.5  # of the ball out of distribution: see the page of claims on imbalance
 PRODUCT_SHARE = 1 - 0.744  # so that the vote of the labels ends at the printed .744
 UNEVEN = "larger class 0.744"
-"""The class rule of the product's printed E2E column; its other columns are of even classes."""
+"""The class rule of the printed E2E column of the product; others are of even classes."""
 
 _CONE: dict[str, Any] = {"half_angle": 0.1, "s_min": 0.1}
 # In distribution the levels are those of balanced classes, out of it of a ball.

@@ -32,6 +32,7 @@ from icssl.bench.probes import EIG
 from icssl.evaluation.metrics import Estimate
 from icssl.evaluation.predictors import METHODS
 
+_MATCHED = 2  # times as many parameters are still matched in scale
 _JUMP = 0.05  # a curve without a jump has its largest gain somewhere too
 
 
@@ -121,7 +122,8 @@ def scale_matched(profile: Profile, evidence: Evidence) -> Finding:
     ours = published_parameters("paper")
     theirs = published_parameters("transformer")
     text = f"{theirs:,} parameters against {ours:,}: {theirs / ours:.0f} times as many"
-    return Finding(text, "", NOT)
+    matched = 1 / _MATCHED <= theirs / ours <= _MATCHED
+    return Finding(text, "", REPRODUCED if matched else NOT)
 
 
 # --- Features of pictures
