@@ -66,7 +66,7 @@ def test_a_method_that_reads_the_order_is_found_out(monkeypatch):
     assert lines["vote of the labels"].finding == ""
 
 
-def test_a_method_that_reads_points_is_not(monkeypatch):
+def test_a_method_that_reads_points_is_not():
     (found,) = audit(BASELINES["nearest_neighbour"], TORUS, [12], name="1-NN", **FEW)
     lines = lines_of(found)
     assert lines["1-NN"].score.mean > 0.65
@@ -142,3 +142,17 @@ def test_cli_audits_a_table_of_the_paper(tmp_path, monkeypatch):
     result = run_command("audit", "ablation", "-o", page)
     assert result.exit_code == 0, result.output
     assert page.read_text().count("the vote of the labels has") >= 6
+
+
+def test_the_command_takes_any_option_of_the_source():
+    """Ordered frames: the order gives the classes away, and the audit says so."""
+    ordered = ["--option", "shuffle_frames=false"]
+    sizes = ["--episodes", "6", "--tuning", "4", "--labels", "10"]
+    result = run_command(
+        "audit", "position_vote", "--data", "images", *ordered, *sizes, wide=True
+    )
+    assert result.exit_code == 0, result.output
+    assert LEAKS in result.output
+    wrong = run_command("audit", "svc_rbf", "--data", "torus", "-O", "half_angel=1")
+    assert wrong.exit_code == 2
+    assert "half_angle" in text_of(wrong)

@@ -43,11 +43,14 @@ _BY_GRAPH = {"neighbours": GRAPH_NEIGHBOURS}
 # What works on eigenvectors is green, what works on coordinates pink; the colours are Okabe
 # and Ito's without the yellow, which is hard to see on paper.
 _MODELS = (
-    MethodEntry("e2e_icl", "Orig+E2E-ICL", style=Style("#0072b2", "o"), is_trained=True),
-    MethodEntry("e2e_waves", "Our variant, start of waves", is_trained=True),
+    # Not "Orig+E2E-ICL", which is the paper's name for what is "paper" here.
+    MethodEntry(
+        "e2e_icl", "Our variant of E2E-ICL", style=Style("#0072b2", "o"), is_trained=True
+    ),
+    MethodEntry("e2e_waves", "Our variant of E2E-ICL, start of waves", is_trained=True),
     MethodEntry(
         "e2e_wide",
-        "Orig+E2E-ICL, k = 12, 4 steps",
+        "Our variant of E2E-ICL, k = 12, 4 steps",
         style=Style("#56b4e9", "s"),
         is_trained=True,
     ),

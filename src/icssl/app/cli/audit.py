@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from icssl.app.cli.common import (
+    DATA_OPTION,
     Console,
     check_file,
     file_errors,
@@ -50,6 +51,7 @@ def audit(
     ] = None,
     device: Annotated[str, typer.Option(help="Device of models: cpu or cuda.")] = "cpu",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the episodes.")] = 0,
+    option: Annotated[list[str] | None, DATA_OPTION] = None,
 ) -> None:
     """Say what a score is worth: beside it, what learns nothing, and what it depends on.
 
@@ -71,8 +73,9 @@ def audit(
         else:
             check_device(device)
             options = {"steps": steps, "seed": seed, "device": device}
-            request = (data, number(threshold), labels)
-            method, config, budgets = _prepared(subject, request, options, show)
+            method, config, budgets = _prepared(
+                subject, _config_of(data, threshold, option or []), labels, options, show
+            )
             show(text=f"auditing {subject} ...")
             sizes = {"episodes": episodes, "tuning": tuning, "seed": seed}
             tables = _audited(subject, method, config, budgets, sizes | {"device": device})
@@ -95,16 +98,22 @@ _TABLES = (
 )
 
 
+def _config_of(source: str, threshold: str, options: Sequence[str]) -> Any:
+    """Return the data to audit on: any options of the source, as for icssl evaluate."""
+    from icssl.episodes.data_config import DataConfig
+    from icssl.training.config import with_data_options
+
+    config = DataConfig((source,), threshold=number(threshold))
+    return with_data_options(config, options)
+
+
 def _prepared(
-    subject: str, request: tuple[str, Any, str], options: dict[str, Any], show: Any
+    subject: str, config: Any, labels: str, options: dict[str, Any], show: Any
 ) -> tuple[Any, Any, list[float]]:
     """Return the method, trained if it must be, its data and the numbers of labels."""
     from icssl.app.cli.evaluate import budget
-    from icssl.episodes.data_config import DataConfig
     from icssl.evaluation.predictors import check_request, predictors_named
 
-    source, threshold, labels = request
-    config = DataConfig((source,), threshold=threshold)
     budgets = [budget(text) for text in labels.split(",")]
     check_request([subject], config, budgets)
 
@@ -163,7 +172,7 @@ def _table_of_paper(name: str, profile: str) -> Any:
     ]
     place = ("data", "kernel", "method", "setting", "context", "metric")
     scores = ("published", "as_published", "fair", "largest_class", "label_vote")
-    columns = (*scores, "training_free", "verdict", "reason")
+    columns = (*scores, "nearest_position", "training_free", "verdict", "reason")
     cells = [
         (" ".join(line[p] for p in place if line[p]), *(line[c] for c in columns))
         for line in lines

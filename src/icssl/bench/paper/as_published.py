@@ -195,7 +195,8 @@ def _table(profile: Profile, rows: Rows, source: str) -> Table:
             continue
         value = printed.get(cell)
         row = rows.get(cell)
-        name = title_of(cell)
+        # The literal model, which the other tables know by another name.
+        name = title_of(cell._replace(method=PRESETS.get(cell.method, cell.method)))
         if cell.trained_on:
             name += f", trained on {source_title(', '.join(cell.trained_on))}"
         lines.append(

@@ -26,10 +26,15 @@ from icssl.bench.paper.table_cells import (
 )
 from icssl.bench.probes import EIG, Alignment
 from icssl.bench.render import Item, Table, save_picture
+from icssl.methods import TITLES
 from icssl.training.config import TrainConfig
 
 METHODS = (("e2e_icl", "rbf"), ("transformer", ""), ("orig_icl", "rbf"), ("eig_icl", "rbf"))
-NAMES = {"e2e_icl": "Orig+E2E-ICL", "transformer": "Transformer baseline", EIG: "Eig"}
+NAMES = {
+    "e2e_icl": TITLES["e2e_icl"],
+    "transformer": TITLES["transformer"],
+    EIG: "Eig",
+}
 PAIRS = (("e2e_icl", "transformer"), (EIG, "e2e_icl"), (EIG, "transformer"))
 
 _BUDGETS = (3, 39)
@@ -165,7 +170,7 @@ def _figure(profile: Profile, rows: Rows, labels: int) -> Figure:
     pairs = [pair_cell(profile, labels, PAIRS[0], size) for size in profile.sizes]
     values = [_pair_value(rows, cell, "mutual_knn") for cell in pairs]
     improving = [_is_improving(rows, cell, "mutual_knn") for cell in pairs]
-    name = "Orig+E2E-ICL with the Transformer baseline"
+    name = f"{NAMES['e2e_icl']} with the Transformer baseline"
     style = {"color": "0.4", "marker": "v", "linestyle": "--"}
     _plot(panels[2], profile, values, improving, name, **style)
     add_legend(figure)

@@ -32,7 +32,7 @@ UNDERTRAINED = "†"
 LEGEND = (
     "Accuracy on unlabelled points ± 95% interval over test episodes, in brackets the sd "
     "over seeds where there are several; † marks a model whose held-out loss was still "
-    "falling, which supports no verdict."
+    "falling; verdicts look at dead seeds and nested models instead."
 )
 
 _HARD = ("sphere", "cylinder", "torus", "cone", "product")  # encoders take longer there
