@@ -10,12 +10,16 @@ faults of its own. ``truth.csv`` says who left. Run it again and the files stay 
 import gzip
 import json
 import sys
+from datetime import datetime
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
 import pandas as pd
 
 ROWS, LABELS = 160, 8  # per class
+WRITTEN = datetime(2021, 1, 1)  # the date in the spreadsheet, which would be that of today
 
 
 def customers() -> tuple[pd.DataFrame, np.ndarray]:
@@ -153,15 +157,13 @@ def json_lines(frame: pd.DataFrame) -> bytes:
     return "\n".join(lines).encode() + b"\n"
 
 
-def write_sheet(frame: pd.DataFrame, path: Path) -> None:
-    """Write a spreadsheet with blank rows at the top, dates, and a second sheet."""
-    from datetime import datetime
-
+def spreadsheet(frame: pd.DataFrame) -> bytes:
+    """A spreadsheet with blank rows at the top, dates, and a second sheet."""
     from openpyxl import Workbook
+    from openpyxl.writer.excel import ExcelWriter
 
     book = Workbook()
-    # The time of writing would be in the file.
-    book.properties.created = book.properties.modified = datetime(2021, 1, 1)
+    book.properties.created = book.properties.modified = WRITTEN
     sheet = book.active
     sheet.title = "customers"
     for j, name in enumerate(frame.columns, start=1):
@@ -173,7 +175,20 @@ def write_sheet(frame: pd.DataFrame, path: Path) -> None:
             day = datetime.fromisoformat(cell) if j == 1 else cell
             sheet.cell(i, j, day)
     book.create_sheet("notes")["A1"] = "exported in March"
-    book.save(path)
+    content = BytesIO()
+    # Not book.save(), which sets the time of modification to now.
+    ExcelWriter(book, ZipFile(content, "w")).save()
+    return pack_with_fixed_dates(content)
+
+
+def pack_with_fixed_dates(archive: BytesIO) -> bytes:
+    """Pack the parts of an archive again, all with the same date."""
+    packed = BytesIO()
+    with ZipFile(archive) as parts, ZipFile(packed, "w") as out:
+        for name in parts.namelist():
+            info = ZipInfo(name, WRITTEN.timetuple()[:6])
+            out.writestr(info, parts.read(name), ZIP_DEFLATED)
+    return packed.getvalue()
 
 
 def main(folder: Path) -> None:
@@ -193,10 +208,10 @@ def main(folder: Path) -> None:
         "days_first.tsv.gz": days_first,
         "utf16.csv": utf16,
         "lines.jsonl": json_lines,
+        "sheet.xlsx": spreadsheet,
     }
     for name, make in made.items():
         (folder / name).write_bytes(make(frame))
-    write_sheet(frame, folder / "sheet.xlsx")
 
 
 if __name__ == "__main__":

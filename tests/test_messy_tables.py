@@ -8,6 +8,7 @@ import sys
 import warnings
 import zipfile
 from pathlib import Path
+from xml.etree.ElementTree import canonicalize
 
 import numpy as np
 import pytest
@@ -74,13 +75,29 @@ def options_of(told):
     return missing + [part for a, b in named for part in ("--relabel", f"{a}={b}")]
 
 
+def sheet_parts(path):
+    """The date and the content of every part of a spreadsheet.
+
+    Compression and prefixes in XML are those of the installed versions, and ``app.xml``
+    names the version of openpyxl.
+    """
+    with zipfile.ZipFile(path) as archive:
+        return {
+            part.filename: (
+                part.date_time,
+                canonicalize(archive.read(part), rewrite_prefixes=True),
+            )
+            for part in archive.infolist()
+            if part.filename != "docProps/app.xml"
+        }
+
+
 def test_the_script_makes_the_committed_files(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["make", str(tmp_path)])
     runpy.run_path(str(ROOT / "scripts" / "make_messy_tables.py"), run_name="__main__")
     for name in [*FILES, "truth.csv"]:
-        if name.endswith(".xlsx"):  # compressed as the installed versions do
-            made, kept = (pd.read_excel(folder / name) for folder in (tmp_path, MESSY))
-            pd.testing.assert_frame_equal(made, kept)
+        if name.endswith(".xlsx"):
+            assert sheet_parts(tmp_path / name) == sheet_parts(MESSY / name)
         elif name.endswith(".gz"):
             made, kept = ((f / name).read_bytes() for f in (tmp_path, MESSY))
             assert gzip.decompress(made) == gzip.decompress(kept)
@@ -322,7 +339,7 @@ def test_the_page_unpacks_no_more_than_it_takes():
         uploads.read_upload("a.csv.gz", "data:;base64," + base64.b64encode(bomb).decode())
 
 
-def test_the_standard_input(tmp_path, monkeypatch):
+def test_the_standard_input(monkeypatch):
     class Pipe:
         buffer = io.BytesIO((MESSY / "clean.csv").read_bytes())
 
