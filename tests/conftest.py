@@ -5,6 +5,7 @@ import os
 # when it is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import numpy as np
 import pytest
 import torch
 from threadpoolctl import threadpool_limits
@@ -67,3 +68,28 @@ def full_store(tmp_path_factory, elsewhere):
     for number, spec in enumerate(all_specs(ARTEFACTS, TOY_PROFILE)):
         store.append(made_up(spec, number / 1000))
     return store
+
+
+@pytest.fixture
+def labelling():
+    """Four rows, two of them without a label, one of these out of reach."""
+    from icssl.app.labelling import Labelling
+    from icssl.tables.label_table import LabelTable
+
+    pd = pytest.importorskip("pandas")
+    table = LabelTable(
+        "four <rows>",
+        pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "name": ["a", "<b>", "c", None]}),
+        ["x", None, "y", None],
+        {},
+    )
+    return Labelling(
+        table,
+        np.array(["x", "y"], dtype=object),
+        np.array([0, -1, 1, -1]),
+        np.array([[0.9, 0.1], [0.25, 0.75], [0.6, 0.4], [0.5, 0.5]]),
+        np.arange(12.0).reshape(4, 3),
+        np.array([1.0, 0.5, 1.0, 0.0]),
+        (3, 1),
+        "small",
+    )

@@ -9,16 +9,10 @@ import pytest
 
 from helpers import run_command, skip_without_reader, text_of
 from icssl.app.label_options import CONTEXT_ROWS, SUGGESTIONS
-from icssl.app.labelling import (
-    Labelling,
-    class_rows,
-    demo_table,
-    label_rows,
-    summary_lines,
-)
+from icssl.app.labelling import class_rows, demo_table, label_rows, summary_lines
 from icssl.app.row_notes import least_certain
 from icssl.classifier.plan import MODELS
-from icssl.tables.label_table import LabelTable, read_table
+from icssl.tables.label_table import read_table
 from icssl.tables.output import write_table
 
 pd = pytest.importorskip("pandas")
@@ -55,27 +49,6 @@ def csv_file(blobs, tmp_path):
     path = tmp_path / "pets.csv"
     blobs.to_csv(path, index=False)
     return path
-
-
-@pytest.fixture
-def labelling():
-    """Four rows, two of them without a label, one of these out of reach."""
-    table = LabelTable(
-        "four <rows>",
-        pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "name": ["a", "<b>", "c", None]}),
-        ["x", None, "y", None],
-        {},
-    )
-    return Labelling(
-        table,
-        np.array(["x", "y"], dtype=object),
-        np.array([0, -1, 1, -1]),
-        np.array([[0.9, 0.1], [0.25, 0.75], [0.6, 0.4], [0.5, 0.5]]),
-        np.arange(12.0).reshape(4, 3),
-        np.array([1.0, 0.5, 1.0, 0.0]),
-        (3, 1),
-        "small",
-    )
 
 
 def test_given_labels_stay_and_others_are_the_likeliest(labelling):

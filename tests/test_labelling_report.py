@@ -13,31 +13,10 @@ import pytest
 from icssl.app.labelling import Labelling, demo_table, label_rows
 from icssl.app.labelling_report import report_html
 from icssl.classifier.explanation import Explanation
-from icssl.tables.label_table import LabelTable, read_table
+from icssl.tables.label_table import read_table
 from icssl.tables.table_warning import TableWarning
 
 pd = pytest.importorskip("pandas")
-
-
-@pytest.fixture
-def labelling():
-    """Four rows, two of them without a label, one of these out of reach."""
-    table = LabelTable(
-        "four <rows>",
-        pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "name": ["a", "<b>", "c", None]}),
-        ["x", None, "y", None],
-        {},
-    )
-    return Labelling(
-        table,
-        np.array(["x", "y"], dtype=object),
-        np.array([0, -1, 1, -1]),
-        np.array([[0.9, 0.1], [0.25, 0.75], [0.6, 0.4], [0.5, 0.5]]),
-        np.arange(12.0).reshape(4, 3),
-        np.array([1.0, 0.5, 1.0, 0.0]),
-        (3, 1),
-        "small",
-    )
 
 
 def test_the_report_is_one_file_with_pictures_and_escapes_cells(labelling):

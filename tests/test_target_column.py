@@ -123,7 +123,7 @@ def test_the_baseline_is_logistic_regression_on_the_same_hidden_labels():
     assert classifier.label_baseline_.accuracy == hits / 12
 
 
-def test_how_good_it_is_is_told_with_a_caveat(tmp_path):
+def test_how_good_it_is_is_told_with_a_caveat():
     labelling = label_rows(demo_table(), judge=True)
     (line,) = quality_lines(labelling.score, labelling.baseline)
     assert f"{labelling.score.accuracy:.2f} of 9 labels that were hidden" in line
