@@ -57,6 +57,8 @@ TOY_PROFILE = Profile(
     product_budgets=(3,),
     sizes=(2, 4),
     iterations=3,
+    literal_steps=1,
+    literal_batch=2,
 )
 WITH_SPECS = [name for name, artefact in ARTEFACTS.items() if artefact.specs(TOY_PROFILE)]
 

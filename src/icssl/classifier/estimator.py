@@ -31,7 +31,7 @@ from icssl.classifier.gate import HEADS
 from icssl.classifier.graphs import SPARSE_NEIGHBOURS
 from icssl.classifier.label_score import LabelScore, judge_labels, judge_logistic
 from icssl.classifier.label_weights import check_every_class_counts, read_label_weights
-from icssl.classifier.labelled_rows import labelled_part
+from icssl.classifier.labelled_rows import check_known, labelled_part
 from icssl.classifier.parameter_types import (
     BackendName,
     ClassPrior,
@@ -185,7 +185,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
             self.class_prior_ = shares[self._order.back_classes]
         head_weights = self._fitted.weights[0].double().cpu().tolist()
         self.geometry_ = dict(zip(HEADS, head_weights, strict=True))
-        self._given = (self._table, codes, weights)
+        self._given, self._unfitted = (self._table, codes, weights), clone(self)
         self._label_score: LabelScore | None = None
         is_labelled = codes >= 0
         self._labelled_rows = np.flatnonzero(is_labelled)
@@ -203,8 +203,10 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self._label_score is None:
             table, codes, weights = self._given
-            refit = clone(self).set_params(verbose=False)
-            if not (self.class_prior is None or isinstance(self.class_prior, str)):
+            # As it was fitted: parameters may have been set since.
+            refit = clone(self._unfitted).set_params(verbose=False)
+            prior = refit.class_prior
+            if not (prior is None or isinstance(prior, str)):
                 refit.set_params(class_prior=self.class_prior_)  # its names are codes now
             with bar_on_standard_error(bool(self.verbose)):
                 self._label_score = judge_labels(refit, table, codes, weights, self._order)
@@ -259,6 +261,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         labels, rows, weights = labelled_part(X, y, sample_weight)
+        check_known(labels, self.classes_)
         right = self.predict(rows).astype(object) == labels.astype(object)
         return float(np.average(right, weights=weights))
 

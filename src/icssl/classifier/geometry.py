@@ -15,10 +15,12 @@ from icssl.classifier.kernels import (
     graphs_of_geometry,
 )
 from icssl.tables.columns import ColumnEncoder
-from icssl.tables.units import UNIT_NUMBERS, differs, is_one_group
+from icssl.tables.units import COMPARABLE, UNIT_NUMBERS, differs, is_one_group
 
 COLUMN_SCALES = ("auto", *GEOMETRIES)
 """Values of the parameter ``column_scale``."""
+
+_MANY = 16  # columns of which some may be narrow though all share a unit
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,11 @@ class Units:
         each_offered, common_offered = self.offered[0].tolist()
         if not (each_offered and common_offered):
             return bool(common_offered)
-        return is_one_group(self.numbers[0].cpu().numpy())
+        factors = self.factors[0].cpu().double()
+        # Many columns of one unit have narrow ones among them, as pixels at a border.
+        narrow = factors.quantile(0.25) if len(factors) >= _MANY else factors.min()
+        are_near = bool(factors.max() <= COMPARABLE * narrow)
+        return are_near and is_one_group(self.numbers[0].cpu().numpy())
 
     def graphs(self, views: str) -> tuple[GraphSpec, ...]:
         """Return the graphs in which a table is read: none of a geometry that is not used.

@@ -13,6 +13,7 @@ from icssl.tables.numeric_targets import read_numbers
 from icssl.tables.targets import read_targets
 
 TARGETS = ("classes", "numbers")
+_NUMBERS = 4  # from one class in so many rows on, targets may be numbers
 
 
 class LabelledFold(BaseCrossValidator):  # type: ignore[misc]
@@ -93,9 +94,9 @@ class LabelledFold(BaseCrossValidator):  # type: ignore[misc]
         """
         if y is None:
             raise ValueError("LabelledFold needs y: folds are made of known targets.")
-        values, labelled = self._read(y)
         if X is not None:
-            check_consistent_length(X, values)
+            check_consistent_length(X, y)
+        values, labelled = self._read(y)
         rows = np.flatnonzero(labelled)
         kind = StratifiedKFold if self.targets == "classes" else KFold
         folds = kind(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)
@@ -124,6 +125,8 @@ class LabelledFold(BaseCrossValidator):  # type: ignore[misc]
             least = int(counts.min())
             rarest = classes.tolist()[int(counts.argmin())]
             advice = f"choose n_splits up to {least}" if least > 1 else "label more rows"
+            if len(classes) > len(y) / _NUMBERS and classes.dtype.kind in "iuf":
+                advice += "; for targets that are numbers, give targets='numbers'"
             raise ValueError(
                 f"n_splits={self.n_splits} needs at least as many labels of every class, "
                 f"and {rarest!r} has {least}: {advice}."

@@ -10,9 +10,21 @@ from numpy import ndarray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length
 
+from icssl._util.errors import list_names
 from icssl.classifier.label_weights import read_label_weights
 from icssl.tables.cells import plain_table
 from icssl.tables.targets import find_labels
+
+
+def check_known(labels: ndarray, classes: ndarray) -> None:
+    """Raise ``ValueError`` if targets are texts and classes are not, or the reverse."""
+    given = list(dict.fromkeys(labels.tolist()))
+    texts = [any(isinstance(name, str) for name in names) for names in (given, classes)]
+    if texts[0] != texts[1]:
+        raise ValueError(
+            f"no target of score is a class that was fitted: it got {list_names(given)}, "
+            f"and the classes are {list_names(classes.tolist())}. Texts are no numbers."
+        )
 
 
 def labelled_part(

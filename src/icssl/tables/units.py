@@ -21,7 +21,7 @@ SHARED = 2
 ROUNDING = 1e-10
 """Share of a column's largest value that is taken for rounding."""
 
-_COMPARABLE = 8.0
+COMPARABLE = 8.0
 """Largest deviation over the median one up to which all columns may share a unit. It is 1
 to 8 for pixels, coordinates, features and counts, and 14 to millions for other tables."""
 
@@ -84,7 +84,7 @@ def _groups(logs: Float[ndarray, " d"], kinds: Int[ndarray, " d"]) -> list[ndarr
     has_spread = np.flatnonzero(np.isfinite(logs))
     if len(has_spread) < 2:
         return []
-    if _excess(logs[has_spread]) <= np.log(_COMPARABLE):
+    if _excess(logs[has_spread]) <= np.log(COMPARABLE):
         return [has_spread]
     groups = []
     for kind in np.unique(kinds[has_spread]):
@@ -94,7 +94,7 @@ def _groups(logs: Float[ndarray, " d"], kinds: Int[ndarray, " d"]) -> list[ndarr
         groups += [
             group
             for group in np.split(places, np.flatnonzero(gaps) + 1)
-            if len(group) >= _LEAST_GROUP and _excess(logs[group]) <= np.log(_COMPARABLE)
+            if len(group) >= _LEAST_GROUP and _excess(logs[group]) <= np.log(COMPARABLE)
         ]
     return groups
 
@@ -120,7 +120,7 @@ def is_one_group(numbers: Float[ndarray, " 6"]) -> bool:
     ([1.0, 1.0], [True, False])
     """
     all_shared = bool(numbers[SHARED] == 1)
-    return all_shared and bool(2 * numbers[EXCESS] <= np.log(_COMPARABLE))
+    return all_shared and bool(2 * numbers[EXCESS] <= np.log(COMPARABLE))
 
 
 def unit_numbers(
