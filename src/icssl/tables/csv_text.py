@@ -16,6 +16,11 @@ from icssl._util.errors import reason_of
 from icssl.tables.cells import exact_number
 from icssl.tables.column_reading import NOT_THERE
 from icssl.tables.formulas import harmless
+from icssl.tables.header_lines import (
+    doubts_about_names,
+    split_separator_line,
+    without_title_lines,
+)
 from icssl.tables.table_file import (
     FileTable,
     ReadOptions,
@@ -37,12 +42,17 @@ def read_csv(source: Source, options: ReadOptions) -> FileTable:
     import pandas as pd
 
     decoded = decode(source, options)
-    separator = options.separator or guess_separator(decoded.text)
-    header, repeats = _check_lines(source.name, decoded.text, separator, options)
-    names, warnings = unique_names(header)
+    _allow_long_cells(len(decoded.text))
+    said, text = split_separator_line(decoded.text)
+    separator = options.separator or said or guess_separator(text)
+    text, above, titles = without_title_lines(text, separator)
+    above += bool(said)
+    header, repeats = _check_lines(source.name, text, separator, options, above)
+    names, renamed = unique_names(header)
+    warnings = [*titles, *doubts_about_names(header), *renamed]
     try:
         frame = pd.read_csv(
-            StringIO(decoded.text),
+            StringIO(text),
             sep=separator,
             index_col=False,
             header=0,
@@ -63,7 +73,7 @@ def read_csv(source: Source, options: ReadOptions) -> FileTable:
     )
     return FileTable(
         frame,
-        partial(text_labels, frame, options.missing),
+        partial(text_labels, frame, options),
         lambda: frame,
         "" if len(names) > 1 else " Is the separator right?",
         notes,
@@ -132,17 +142,24 @@ def unique_names(header: Sequence[str]) -> tuple[list[str], list[TableWarning]]:
 def _without_headers(frame: Any, header: Sequence[str]) -> tuple[Any, TableWarning]:
     """Leave out rows that repeat the header, as files that were joined have them."""
     repeated = (frame == np.array(header, dtype=object)).all(axis=1)
-    said = (
-        f"the header is repeated in {int(repeated.sum()):,} of the lines below it, the "
-        f"first in row {int(repeated.to_numpy().argmax()):,}: these lines are left out."
+    count, first = int(repeated.sum()), int(repeated.to_numpy().argmax())
+    where = (
+        f"row {first:,}: this line is"
+        if count == 1
+        else (f"the first in row {first:,}: these lines are")
     )
+    said = f"the header is repeated in {count:,} of the lines below it, {where} left out."
     return frame[~repeated].reset_index(drop=True), TableWarning(said)
 
 
-def text_labels(frame: Any, missing: Sequence[str], name: str) -> ndarray:
-    """Return a column of texts as booleans or numbers, if all of its cells are such."""
+def text_labels(frame: Any, options: ReadOptions, name: str) -> ndarray:
+    """Return a column of texts as booleans or numbers, if all of its cells are such.
+
+    Words such as NA are no labels, unless a person gives them another name.
+    """
     cells = without_blanks(np.array(frame[name], dtype=object))
-    absent = NOT_THERE.union(text.strip() for text in missing)
+    absent = NOT_THERE.difference(options.relabel)
+    absent |= {text.strip() for text in options.missing}
     cells[[isinstance(cell, str) and cell.strip() in absent for cell in cells]] = None
     present = np.array([isinstance(cell, str) for cell in cells], dtype=bool)
     texts = [text.strip() for text in cells[present]]
@@ -154,20 +171,20 @@ def text_labels(frame: Any, missing: Sequence[str], name: str) -> ndarray:
 
 
 def _check_lines(
-    name: str, text: str, separator: str, options: ReadOptions
+    name: str, text: str, separator: str, options: ReadOptions, above: int = 0
 ) -> tuple[list[str], int]:
     """Return the header, and how many lines repeat it; refuse lines that are cut short.
 
-    A file beyond the limits is refused here too: pandas needs 3 kB for every column.
+    A file beyond the limits is refused here too: pandas needs 3 kB for every column. The
+    ``above`` lines that were left out before count in the numbers of lines.
     """
     limits = options.limits
     header: list[str] = []
-    line, rows, repeats = 1, 0, 0
-    _allow_long_cells(len(text))
+    line, rows, repeats = above + 1, 0, 0
     lines = csv.reader(StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for cells in lines:
-            line = lines.line_num
+            line = above + lines.line_num
             if limits is not None:
                 limits.check_columns(name, len(cells))
             if not header:

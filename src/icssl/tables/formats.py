@@ -15,7 +15,7 @@ from numpy import ndarray
 from icssl._util.errors import EXTRA
 from icssl.tables.csv_text import read_csv, read_tsv, write_csv, write_tsv
 from icssl.tables.feather import read_feather, write_feather
-from icssl.tables.json_lines import read_json, write_json_lines
+from icssl.tables.json_lines import read_json, write_json, write_json_lines
 from icssl.tables.npz import read_npy, read_npz, write_npz
 from icssl.tables.packed import PACKED, unpack
 from icssl.tables.parquet import read_parquet, write_parquet
@@ -64,7 +64,7 @@ FORMATS: dict[str, TableFormat] = {
     ".xlsx": TableFormat(read_xlsx, write_xlsx, True, ("pandas", "openpyxl"), "values"),
     ".jsonl": _JSON,
     ".ndjson": _JSON,
-    ".json": TableFormat(read_json, on_page=True, stores="values"),
+    ".json": TableFormat(read_json, write_json, on_page=True, stores="values"),
     ".feather": TableFormat(read_feather, write_feather, False, _ARROW, "arrow"),
 }
 """All formats by their suffix."""

@@ -1,7 +1,7 @@
 """JSON: one object per line, or one list of objects."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def read_json(source: Source, options: ReadOptions) -> FileTable:
                 "(drop), or make a column of each part."
             )
     frame = pd.DataFrame(columns, dtype=object)
-    labels = partial(text_labels, frame, options.missing)
+    labels = partial(text_labels, frame, options)
     notes = (decoded.encoding_name,)
     stored = frame
     return FileTable(
@@ -48,11 +48,22 @@ def write_json_lines(
     stored: Any, columns: Mapping[str, ndarray], path: Path, _: str
 ) -> None:
     """Write one object per line, with the values as they were read."""
-    frame = stored.assign(**columns)
     with path.open("w", encoding="utf-8") as file:
-        for row in frame.to_dict("records"):
-            values = {str(name): _value(cell) for name, cell in row.items()}
-            file.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")
+        file.writelines(text + "\n" for text in _object_texts(stored, columns))
+
+
+def write_json(stored: Any, columns: Mapping[str, ndarray], path: Path, _: str) -> None:
+    """Write one list of objects, with the values as they were read."""
+    with path.open("w", encoding="utf-8") as file:
+        for number, text in enumerate(_object_texts(stored, columns)):
+            file.write((",\n" if number else "[\n") + text)
+        file.write("\n]\n")
+
+
+def _object_texts(stored: Any, columns: Mapping[str, ndarray]) -> Iterator[str]:
+    for row in stored.assign(**columns).to_dict("records"):
+        values = {str(name): _value(cell) for name, cell in row.items()}
+        yield json.dumps(values, ensure_ascii=False, default=str)
 
 
 def _objects(name: str, text: str, options: ReadOptions) -> list[dict[str, Any]]:
@@ -61,6 +72,7 @@ def _objects(name: str, text: str, options: ReadOptions) -> list[dict[str, Any]]
     if text.lstrip().startswith("["):
         rows = _parse(name, text, 1)
     else:
+        _refuse_other_orders(name, text)
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 rows.append(_parse(name, line, number))
@@ -76,6 +88,32 @@ def _objects(name: str, text: str, options: ReadOptions) -> list[dict[str, Any]]
     if not rows:
         raise ValueError(f"{name} has no rows.")
     return rows
+
+
+def _refuse_other_orders(name: str, text: str) -> None:
+    """Refuse one object that holds all rows, or all columns, and say how to write rows."""
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        return  # most files have one object per line
+    if not isinstance(whole, dict):
+        return
+    lists = [key for key, value in whole.items() if _is_rows(value)]
+    if lists:
+        raise ValueError(
+            f"{name} is one object, and its rows are in {lists[0]!r}: save that list "
+            'alone, as in [{"age": 3, "species": "cat"}].'
+        )
+    if whole and all(isinstance(value, (list, dict)) for value in whole.values()):
+        raise ValueError(
+            f"{name} holds columns, and rows are needed: save a list of objects, as in "
+            '[{"age": 3, "species": "cat"}]; pandas does so by '
+            'to_json(..., orient="records").'
+        )
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def _parse(name: str, text: str, line: int) -> Any:

@@ -110,14 +110,16 @@ def default_output(path: Path) -> Path:
     suffix = path.name[len(path.name) - len(suffix_of(path)) :]
     stem = path.name.removesuffix(suffix)
     if suffix.lower() not in writable_suffixes():
-        suffix = ".jsonl" if suffix.lower() == ".json" else ".csv"
+        suffix = ".csv"
     return path.with_name(f"{stem}-labelled{suffix}")
 
 
 def check_output(path: Path, source: Path, *, force: bool) -> None:
     """Refuse an output that cannot be written, the input itself, and what is there."""
     if suffix_of(path) not in writable_suffixes():
-        raise ValueError(f"{path} must end in {', '.join(writable_suffixes())}.")
+        packed = suffix_of(path) in PACKED
+        advice = " Write the table, and pack it afterwards." if packed else ""
+        raise ValueError(f"{path} must end in {', '.join(writable_suffixes())}.{advice}")
     check_new(path, source, force=force)
 
 

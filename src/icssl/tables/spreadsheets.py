@@ -17,6 +17,11 @@ from icssl._util.errors import reason_of
 from icssl.tables.cells import is_missing
 from icssl.tables.csv_text import text_labels, unique_names
 from icssl.tables.formulas import harmless
+from icssl.tables.header_lines import (
+    count_title_rows,
+    doubts_about_names,
+    title_warnings,
+)
 from icssl.tables.table_file import FileTable, Limits, ReadOptions, Source
 from icssl.tables.table_warning import TableWarning, quoted
 
@@ -38,7 +43,7 @@ _CELLS = re.compile(rb"<c[ >]")
 
 
 def read_xlsx(source: Source, options: ReadOptions) -> FileTable:
-    """Read the first sheet with cells; its first row that is not blank has the names."""
+    """Read the first sheet with cells; its first row below any title has the names."""
     import pandas as pd
     from openpyxl import load_workbook
 
@@ -59,16 +64,15 @@ def read_xlsx(source: Source, options: ReadOptions) -> FileTable:
     body = [row for row in rows[1:] if list(row) != list(rows[0])]
     cells = [[_plain(cell) for cell in row] for row in body]
     frame = pd.DataFrame(cells, columns=names, dtype=object)
-    doubts += renamed
+    doubts += [*doubts_about_names(header), *renamed]
     if len(body) < len(rows) - 1:
         count = len(rows) - 1 - len(body)
-        doubts.append(
-            TableWarning(
-                f"the header is repeated in {count:,} rows below it: they are left out."
-            )
+        rows_are = (
+            "1 row below it: it is" if count == 1 else f"{count:,} rows below it: they are"
         )
+        doubts.append(TableWarning(f"the header is repeated in {rows_are} left out."))
     typed = frame.infer_objects()
-    labels = partial(text_labels, frame, options.missing)
+    labels = partial(text_labels, frame, options)
     return FileTable(typed, labels, lambda: frame, "", (notes,), tuple(doubts))
 
 
@@ -107,6 +111,9 @@ def _first_rows(
                 f"{quoted(others)} would need a file of its own."
             )
         )
+    titles = count_title_rows(rows)
+    doubts += title_warnings(rows[:titles])
+    rows = rows[titles:]
     width = max(map(len, rows))
     padded = [row + (None,) * (width - len(row)) for row in rows]
     return padded, f"sheet {title!r}", doubts

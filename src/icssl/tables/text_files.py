@@ -41,6 +41,7 @@ _NAMES = {
 _SAMPLE = 2**18  # characters from which the separator is found out
 _SAMPLE_BYTES = 2**16  # bytes from which an encoding that is no Unicode is found out
 _SAMPLE_LINES = 200
+_CLEAR_SHARE = 0.8  # of lines as wide as the first: it then is no title
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,17 @@ def _other_language(content: bytes) -> str | None:
     return best.encoding if len(letters) > 20 and foreign > len(letters) / 2 else None
 
 
+def named_separator(text: str | None) -> str | None:
+    r"""Return the separator that a person types; the word tab and ``\\t`` are a tab.
+
+    Examples
+    --------
+    >>> named_separator("tab"), named_separator("\\t"), named_separator(";")
+    ('\t', '\t', ';')
+    """
+    return "\t" if text is not None and text.lower() in ("tab", "\\t") else text
+
+
 def guess_separator(text: str) -> str:
     r"""Return the separator by which most of the first lines have the same cells.
 
@@ -183,16 +195,28 @@ def guess_separator(text: str) -> str:
     lines = sample.splitlines(keepends=True)[:_SAMPLE_LINES]
     if len(lines) > 2 and len(sample) < len(text):
         lines = lines[:-1]  # it may be cut
+    widths = {one: _widths(lines, one) for one in SEPARATORS}
     best, found = (0.0, 0), ","
-    for separator in SEPARATORS:
-        try:
-            rows = list(islice(csv.reader(lines, delimiter=separator), _SAMPLE_LINES))
-        except csv.Error:
-            continue
-        widths = [len(row) for row in rows if row]
-        if not widths or widths[0] < 2:
-            continue
-        share = Counter(widths)[widths[0]] / len(widths)
-        if (share, widths[0]) > best:
-            best, found = (share, widths[0]), separator
+    for separator, counts in widths.items():
+        if counts and counts[0] > 1:
+            share = counts.count(counts[0]) / len(counts)
+            if (share, counts[0]) > best:
+                best, found = (share, counts[0]), separator
+    if best[0] >= _CLEAR_SHARE:
+        return found
+    # The first line may be a title: then most lines decide.
+    for separator, counts in widths.items():
+        common = Counter(count for count in counts if count > 1).most_common(1)
+        for width, times in common:
+            if (times / len(counts), width) > best:
+                best, found = (times / len(counts), width), separator
     return found
+
+
+def _widths(lines: list[str], separator: str) -> list[int]:
+    """Return how many cells every line has that is not blank."""
+    try:
+        rows = list(islice(csv.reader(lines, delimiter=separator), _SAMPLE_LINES))
+    except csv.Error:
+        return []
+    return [len(row) for row in rows if row]
