@@ -3,7 +3,8 @@
 import sys
 import warnings as python_warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from icssl.tables.formats import (
     suffix_of,
 )
 from icssl.tables.frame_reading import FrameReading, read_frame
+from icssl.tables.option_doubts import doubts_about_empty_labels, doubts_about_options
 from icssl.tables.packed import suffix_by_content
 from icssl.tables.table_file import FileTable, Limits, ReadOptions, Source, check_names
 from icssl.tables.table_warning import TableWarning, quoted
@@ -81,11 +83,20 @@ class LabelTable:
         """Return a cell of the features, as it stands in the file where that is known."""
         features, stored = self.features, self.stored
         if not hasattr(features, "iloc"):
-            return str(features[row, column])
+            return _shown(features[row, column])
         name = str(features.columns[column])
         if hasattr(stored, "column_names"):
-            return str(stored.column(name)[row].as_py())
-        return str((stored if hasattr(stored, "iloc") else features)[name].iloc[row])
+            return _shown(stored.column(name)[row].as_py())
+        return _shown((stored if hasattr(stored, "iloc") else features)[name].iloc[row])
+
+
+def _shown(cell: Any) -> str:
+    """Return a cell as a text: none for a missing one, a date without its midnight."""
+    if is_missing(cell):
+        return ""
+    if isinstance(cell, datetime) and cell.time() == time():
+        return str(cell.date())
+    return str(cell)
 
 
 def read_table(
@@ -161,6 +172,8 @@ def read_table(
         target, warning = guess_target(source.name, file, [*drop, *options.types])
         python_warnings.warn(warning, stacklevel=2)
     table = choose_target(source.name, file, target, drop, options)
+    unused = doubts_about_options(file, target, options)
+    table = replace(table, warnings=(*table.warnings, *unused))
     for doubt in table.warnings:
         python_warnings.warn(doubt, stacklevel=2)
     return table
@@ -190,16 +203,19 @@ def guess_target(
 ) -> tuple[str, TableWarning]:
     """Return the column that looks most like labels, and a warning that says so.
 
-    A column named like labels comes first; then, among those with few different values of
-    which some are missing, the one with most missing cells, and of these the last.
+    Rows without a label are what a target is for: among columns with some, one that is
+    named like labels comes first; then, among those with few different values, the one
+    with most missing cells, and of these the last.
     """
     names = [one for one in file.names if one not in others]
     by_case = {one.lower(): one for one in reversed(names)}
     named = [by_case[one] for one in LABEL_NAMES if one in by_case]
-    if named:
-        said = f"the labels are taken from column {named[0]!r}, because of its name."
-        return named[0], TableWarning(said, "target", [named[0]])
-    found = _candidates(file, names)
+    open_ones = [one for one in named if _has_unlabelled(file, one)]
+    found = [] if open_ones else _candidates(file, names)
+    if open_ones or (named and not found):
+        chosen = (open_ones or named)[0]
+        said = f"the labels are taken from column {chosen!r}, because of its name."
+        return chosen, TableWarning(said, "target", [chosen])
     if not found:
         listed = list_names(file.names)
         raise ValueError(
@@ -207,14 +223,25 @@ def guess_target(
             f"empty cells: name the target, one of {listed}."
         )
     chosen, absent, rows = found[0]
+    are = "is" if absent == 1 else "are"
     said = (
         f"the labels are taken from column {chosen!r}: {absent:,} of its {rows:,} cells "
-        "are empty."
+        f"{are} empty."
     )
+    if named:
+        said = f"{said} Column {named[0]!r} has a label in every row."
     if len(found) > 1:
         more = quoted([one for one, *_ in found[1 : 1 + _GUESSED]])
         said = f"{said} It could also be {more}."
     return chosen, TableWarning(said, "target", [chosen])
+
+
+def _has_unlabelled(file: FileTable, name: str) -> bool:
+    """Whether a column has rows without a label; also if it cannot be read as labels."""
+    try:
+        return not find_labels(file.labels(name))[1].all()
+    except (ValueError, TypeError):
+        return True  # an error then says what is wrong with it
 
 
 def _candidates(file: FileTable, names: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -275,10 +302,14 @@ def choose_target(
     if not features.shape[1]:
         raise ValueError(f"{name} has nothing to learn from beside the target {target!r}.")
     doubts = [*file.warnings, *(reading.warnings if reading else ()), *columns.warnings]
+    labels = None
+    if target is not None:
+        labels = _labels_of(file, target, options)
+        doubts += doubts_about_empty_labels(file, target, labels, options.missing)
     return LabelTable(
         name,
         features,
-        None if target is None else _labels_of(file, target, options),
+        labels,
         file.stored_cells if store else None,
         file.separator,
         target_name=target or "",

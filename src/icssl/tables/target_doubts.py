@@ -12,6 +12,7 @@ from icssl.tables.column_reading import MARKS
 from icssl.tables.table_warning import TableWarning, quoted
 
 _PLACEHOLDERS = MARKS | {"unlabelled", "unlabeled", "no label", "not labelled", "todo"}
+_MANY = 20  # whole numbers that differ: fewer may well be classes
 _OTHERS = 4  # labels per class, on average, beside which a single one is odd
 
 
@@ -52,6 +53,13 @@ def doubts_about_labels(
         has = "has one label" if len(lone) == 1 else "have one label each"
         said = f"{quoted(lone)} {has}, and other classes many: label more such rows."
         doubts.append(TableWarning(said, "missing", lone))
+    if _may_be_numbers(classes, int(counts.sum())):
+        said = (
+            f"{len(classes):,} of {counts.sum():,} labels are different whole numbers, as "
+            f"{classes[0]} and {classes[-1]} are, and each counts as a class: if they are "
+            "amounts, predict them with ICSSLRegressor."
+        )
+        doubts.append(TableWarning(said))
     if _has_both_marks(y):
         said = (
             "the target has -1 beside empty cells, and rows with -1 count as rows without "
@@ -79,6 +87,14 @@ def _spellings(group: list[str]) -> TableWarning:
     )
     first, *others = group
     return TableWarning(said, "relabel", [f"{other}={first}" for other in others])
+
+
+def _may_be_numbers(classes: ndarray, labels: int) -> bool:
+    """Whether most labels are different numbers, and do not just count the classes."""
+    if classes.dtype.kind not in "iu" or len(classes) < _MANY:
+        return False
+    counted = int(classes[-1]) - int(classes[0]) + 1 == len(classes)
+    return 2 * len(classes) > labels and not counted
 
 
 def _has_both_marks(y: Any) -> bool:
