@@ -297,17 +297,7 @@ class TextColumn:
         self, reading: ColumnReading, unread: list[str], hints: Hints
     ) -> list[TableWarning]:
         """Return warnings about cells that are lost, and about guesses."""
-        warnings = []
-        if unread:
-            count = sum(self.texts[text] for text in unread)
-            warnings.append(
-                TableWarning(
-                    f"column {self.name!r} is read as {reading.kind}s, and {count:,} of "
-                    f"its cells, {quoted(unread)}, count as missing.",
-                    "types",
-                    [f"{self.name}=category"],
-                )
-            )
+        warnings = self.lost_cells(reading, unread)
         units = {one.unit for one, _ in self._units} if reading.kind == "number" else set()
         if len(units) > 1:
             warnings.append(
@@ -341,6 +331,26 @@ class TextColumn:
                 )
             )
         return warnings
+
+    def lost_cells(
+        self, reading: ColumnReading, unread: Sequence[str] | None = None
+    ) -> list[TableWarning]:
+        """Return a warning of cells that a reading as numbers or dates cannot read."""
+        if reading.kind not in ("number", "date"):
+            return []
+        unread = self.unread(reading) if unread is None else unread
+        if not unread:
+            return []
+        count = sum(self.texts[text] for text in unread)
+        share = "all" if len(unread) == len(self.texts) else f"{count:,}"
+        return [
+            TableWarning(
+                f"column {self.name!r} is read as {reading.kind}s, and {share} of its "
+                f"cells, {quoted(unread)}, count as missing.",
+                "types",
+                [f"{self.name}=category"],
+            )
+        ]
 
     def _is_ambiguous(self, hints: Hints) -> bool:
         """Whether another decimal mark would give other numbers, and nothing decides."""

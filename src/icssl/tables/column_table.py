@@ -1,6 +1,7 @@
 """``ColumnTable``: what was understood of every column, to show to a person."""
 
 import html
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -21,6 +22,15 @@ _LONG = 40  # characters of an example
 _TOO_FEW = 20  # rows: in a shorter table, any column may differ in every row
 _WORDS, _LETTERS = 4, 40  # on average in free text
 _SAMPLE = 1000  # cells from which free text is told
+_ROW_NAME = re.compile(
+    r"(?:.*[\W_])?(?:id|nr|no|key|number)|.*[a-z](?-i:ID|Id)", re.IGNORECASE
+)
+_UNITS = "numbers with different units?"
+_AMOUNT = re.compile(
+    r"[<>=\u2264\u2265~\u2248+\u2212-]*\s*(?P<money>[^\w\s]|[A-Z]{3}\s)?\s*[-+\u2212]?[.,]?\d"
+)
+_DIGITS = re.compile(r"\d+(?:[.,'\s]\d+)*")
+_FORMS = 12  # ways in which such numbers are written, at most: as many as months
 _UNSEEN = {"text": "free text, left out", "ignore": "left out"}
 
 
@@ -99,18 +109,25 @@ class ColumnTable:
 
     @property
     def warnings(self) -> list[TableWarning]:
-        """Warnings of columns that only name rows, and of free text."""
+        """Warnings of columns that only name rows, of free text, and of amounts."""
         said = {
             "name of the row": "is different in every row and may only name the row",
             "free text": "is free text, of which only the most frequent cells are read",
         }
-        return [
-            TableWarning(
-                f"column {column.name!r} {said[column.read_as]}.", "drop", [column.name]
-            )
-            for column in self.columns
-            if column.read_as in said
-        ]
+        warnings = []
+        for column in self.columns:
+            if column.read_as in said:
+                text = f"column {column.name!r} {said[column.read_as]}."
+                warnings.append(TableWarning(text, "drop", [column.name]))
+            elif _UNITS in column.note:
+                text = (
+                    f"column {column.name!r} is read as categories, and most of its cells "
+                    f"begin with a number, as {printable(column.example, _LONG)!r} does: "
+                    f"{_UNITS} Write plain numbers of one unit, times in minutes, ranges "
+                    "as two columns, and dates as 2021-03-31."
+                )
+                warnings.append(TableWarning(text))
+        return warnings
 
     def to_frame(self) -> Any:
         """Return the summaries as a data frame of pandas."""
@@ -163,13 +180,24 @@ def describe_columns(
         unseen[target] = "labels"
     summaries = []
     read = {} if reading is None else dict(reading.frame.items())
+    doubted = set() if reading is None else _doubted_types(reading)
     for name, cells in _named_columns(table):
         values = read.get(name, cells)
         if name in unseen:
             summaries.append(_summary(name, unseen[name], cells, _plain(cells)))
-        else:
-            summaries.append(_describe(name, cells, values, readings))
+            continue
+        summary = _describe(name, cells, values, readings)
+        if name in doubted and summary.read_as in ("name of the row", "category"):
+            note = summary.note.replace(_UNITS, "").removesuffix("; ")
+            summary = replace(summary, read_as="category", note=note)
+        summaries.append(summary)
     return ColumnTable(tuple(summaries))
+
+
+def _doubted_types(reading: FrameReading) -> set[str]:
+    """Return columns of which a warning says already how they are read."""
+    doubts = [doubt for doubt in reading.warnings if doubt.setting == "types"]
+    return {value.rpartition("=")[0] for doubt in doubts for value in doubt.values}
 
 
 def describe_encoded(table: Any, readings: Mapping[int, ColumnReading]) -> ColumnTable:
@@ -224,11 +252,13 @@ def _describe(
         numbers, notes = -1, []
         if reading is not None and may_hold_texts(cells):
             notes = _notes(reading, cells)
-        if kind == "number" and _counts_rows(values):
+        if kind == "number" and _names_rows(name, values):
             kind = "name of the row"
     else:
-        numbers, notes = 0, []
+        numbers = 0
         kind = _kind_of_texts(values)
+        notes = [_UNITS] if kind == "amount" else []
+        kind = "category" if notes else kind
     summary = _summary(name, kind, cells, values)
     if numbers < 0:
         numbers = len(values) - summary.missing
@@ -259,29 +289,50 @@ def _notes(reading: ColumnReading, cells: Any) -> list[str]:
     if reading.lenient:
         strict = ColumnReading(**{**reading.__dict__, "lenient": False})
         lost = sum(isinstance(cell, str) and strict.number(cell) is None for cell in cells)
-        notes.append(f"{lost:,} cells are none" if lost else "")
+        if lost:
+            notes.append("1 cell is none" if lost == 1 else f"{lost:,} cells are none")
     return [note for note in notes if note]
 
 
-def _counts_rows(values: Any) -> bool:
-    """Whether numbers are those of the rows: whole, and none left out."""
+def _names_rows(name: str, values: Any) -> bool:
+    """Whether whole numbers are those of the rows: none left out, or called so."""
     if len(values) < _TOO_FEW or values.dtype.kind not in "iu":
         return False
     numbers = values.to_numpy()
+    if len(np.unique(numbers)) < len(numbers):
+        return False
     span = int(numbers.max()) - int(numbers.min()) + 1
-    return span == len(numbers) == len(np.unique(numbers))
+    return span == len(numbers) or _ROW_NAME.fullmatch(name.strip()) is not None
 
 
 def _kind_of_texts(values: Any) -> str:
-    """Return "category", or "free text", or "name of the row"."""
+    """Return "category", "amount", "free text" or "name of the row"."""
     sample = [str(cell) for cell in values.dropna().iloc[:_SAMPLE]]
     if len(sample) < _TOO_FEW or len(set(sample)) < len(sample) / 2:
         return "category"
+    if _are_amounts(sample):
+        return "amount"
     words = np.mean([len(text.split()) for text in sample])
     if words >= _WORDS or np.mean([len(text) for text in sample]) >= _LETTERS:
         return "free text"
     all_differ = values.notna().all() and values.nunique() == len(values)
     return "name of the row" if all_differ else "category"
+
+
+def _are_amounts(texts: Sequence[str]) -> bool:
+    """Whether most texts begin with a number, and what stands around it repeats.
+
+    Codes and addresses begin with digits too, and each is written in a way of its own.
+
+    Examples
+    --------
+    >>> _are_amounts(["5 kg", "300 g", "1.5k"]), _are_amounts(["W001", "W002", "W003"])
+    (True, False)
+    """
+    amounts = [text.strip() for text in texts if _AMOUNT.match(text.strip())]
+    forms = {_DIGITS.sub("0", text) for text in amounts}
+    most = max(_FORMS, len(texts) // 4)
+    return 2 * len(amounts) > len(texts) and len(forms) <= most
 
 
 def _summary(name: str, read_as: str, cells: Any, values: Any) -> ColumnSummary:

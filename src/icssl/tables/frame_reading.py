@@ -87,6 +87,7 @@ def read_frame(
     for name, column in columns.items():
         if name in types:
             readings[name] = column.as_kind(types[name], hints)
+            warnings += column.lost_cells(readings[name])
         else:
             readings[name], doubts = column.read(hints)
             warnings += doubts

@@ -16,6 +16,7 @@ _PATTERNS = tuple(
     re.compile(pattern + _TIME)
     for pattern in (
         r"(?P<year>\d{4})(?P<mark>[-/.])(?P<month>\d{1,2})(?:(?P=mark)(?P<day>\d{1,2}))?",
+        r"(?P<year>(?:19|20)\d{2})(?P<month>\d{2})(?P<day>\d{2})",
         r"(?P<first>\d{1,2})(?P<mark>[./-])\s?(?P<second_>\d{1,2})(?P=mark)\s?"
         r"(?P<year>\d{4}|\d{2})",
         r"(?P<day>\d{1,2})\.?[\s-]+(?P<name>[^\W\d]{3,9})\.?,?[\s-]+(?P<year>\d{4}|\d{2})",

@@ -81,6 +81,8 @@ def written_number(text: str) -> WrittenNumber | None:
     35480.96
     >>> written_number("(1.234,5 €)").value(",")
     -1234.5
+    >>> written_number("12,00-").value(",")
+    -12.0
     >>> written_number("W001") is None
     True
     """
@@ -88,10 +90,14 @@ def written_number(text: str) -> WrittenNumber | None:
     if match is None or bool(match["open"]) != bool(match["close"]):
         return None
     before, after = (match["before"] or "").strip(), (match["after"] or "").strip()
+    behind = after[:1] if after[:1] in ("-", "\u2212") else ""
+    # A minus behind the number, as in 12.00-: alone or before a currency, and no -kg.
+    behind = behind if len(after) == 1 or is_currency(after[1:].strip()) else ""
+    after = after.removeprefix(behind).strip()
     # Letters before digits make a code, unless they are a currency: W001, but CHF 5.
     if (before and not is_currency(before)) or (before and after):
         return None
-    signs = [sign for sign in (match["sign"], match["sign2"]) if sign]
+    signs = [sign for sign in (match["sign"], match["sign2"], behind) if sign]
     if len(signs) > 1 or (match["open"] and signs):
         return None
     negative = bool(match["open"]) or signs in (["-"], ["\u2212"])
