@@ -68,7 +68,8 @@ _Drop = Annotated[
 _Separator = Annotated[
     str | None,
     typer.Option(
-        help="Character between the cells of a text file.", show_default="found out"
+        help="Character between the cells of a text file, or the word tab.",
+        show_default="found out",
     ),
 ]
 _Encoding = Annotated[
@@ -224,6 +225,7 @@ def classify(
     """
     from icssl._util.ray import check_engine, check_owner
     from icssl.app.label_options import LabelOptions
+    from icssl.tables.text_files import named_separator
 
     with user_errors():
         check_engine(engine, address, gpus_per_task)
@@ -239,7 +241,7 @@ def classify(
         )
         check_owner(engine, "ray", context_rows=context_rows, seed=seed)
         asked: dict[str, Any] = {
-            "separator": separator,
+            "separator": named_separator(separator),
             "encoding": encoding,
             "decimal": decimal,
             "suggestions": suggest,
@@ -305,7 +307,7 @@ def _check_file(options: "LabelOptions", *, force: bool, demo: bool) -> "LabelOp
         check_file(options.save)
     separator = options.separator
     if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
-        raise ValueError(f"--separator must be one character, got {separator!r}.")
+        raise ValueError(f"--separator must be one character or tab, got {separator!r}.")
     return replace(options, output=output)
 
 

@@ -33,7 +33,8 @@ def predict(
     separator: Annotated[
         str | None,
         typer.Option(
-            help="Character between the cells of a text file.", show_default="found out"
+            help="Character between the cells of a text file, or the word tab.",
+            show_default="found out",
         ),
     ] = None,
     encoding: Annotated[
@@ -63,6 +64,7 @@ def predict(
     from icssl.tables.label_table import STANDARD_INPUT
     from icssl.tables.output import check_output, default_output, write_table
     from icssl.tables.table_file import ReadOptions
+    from icssl.tables.text_files import named_separator
 
     console = Console()
     with user_errors(), stopped_by_hand(console), print_warnings(console):
@@ -74,7 +76,9 @@ def predict(
         with console.status("reading ..."):
             saved = load_classifier(model, device)
             options = ReadOptions(
-                separator=separator, encoding=encoding, missing=tuple(missing or ())
+                separator=named_separator(separator),
+                encoding=encoding,
+                missing=tuple(missing or ()),
             )
             table, features = saved.read_new(str(data), options)
             columns = saved.predict(features)
