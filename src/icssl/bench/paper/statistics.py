@@ -25,6 +25,7 @@ Row = dict[str, Any]
 _SAMPLES = 2000
 _NORMAL = 1.959964
 _EPISODES = ("data", "labels", "episodes", "seed")  # fields of a spec that decide them
+_GUESS = math.log(2) - 0.05  # of two even classes; a loss above it is hardly below a guess
 DEAD = 0.02  # a seed no further than this above the largest class has learned nothing
 _BALANCED = 0.55  # up to this share of the largest class, a guess is right half of the time
 
@@ -147,3 +148,29 @@ def dead_seeds(row: Row) -> int | None:
     if row.get("majority_rate", 1.0) > _BALANCED or "episodes_seen" not in row:
         return None
     return sum(mean <= row["majority_rate"] + DEAD for mean in row["seeds"])
+
+
+def learned_seeds(row: Row) -> list[float]:
+    """Return accuracies of the seeds whose training came below a guess, or of all.
+
+    Training is judged by its own loss on held-out episodes, and only where both halves of
+    the classes are even in training and in the test: elsewhere a guess has another loss.
+
+    Examples
+    --------
+    >>> row = {"seeds": [0.8, 0.5], "majority_rate": 0.5, "held_out_loss": [0.3, 0.69]}
+    >>> learned_seeds(row | {"spec": {"trainings": [{"data": {"threshold": "median"}}]}})
+    [0.8]
+    """
+    seeds: list[float] = row["seeds"]
+    trainings = row.get("spec", {}).get("trainings", ())
+    rules = [config["data"].get("threshold", "median") for config in trainings]
+    even = row.get("majority_rate", 1.0) <= _BALANCED
+    if not (even and rules and all(isinstance(rule, str) for rule in rules)):
+        return seeds
+    learned = [
+        seed
+        for seed, loss in zip(seeds, row["held_out_loss"], strict=True)
+        if loss < _GUESS
+    ]
+    return learned or seeds
