@@ -128,7 +128,7 @@ def test_the_report_has_columns_warnings_and_accuracy_of_a_real_file():
     for column in table.columns:
         assert f"<td>{escape(column.name)}</td><td>{column.read_as}</td>" in page
     for warning in table.warnings:
-        assert escape(warning.text("page")) in page
+        assert escape(warning.text("report")) in page
     score = labelling.score
     assert f"<b>{score.accuracy:.0%}</b>" in page
     assert escape(str(score)) in page

@@ -1,8 +1,9 @@
 """Label the rows of one table with the classifier, and sum up the result."""
 
 import re
-from collections.abc import Callable
-from contextlib import ExitStack
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from numpy import ndarray
 
 from icssl._util.files import replacing, sync
 from icssl.app.label_options import SUGGESTIONS, LabelOptions
-from icssl.app.quality import quality_lines
+from icssl.app.quality import not_measured, quality_lines
 from icssl.app.tally import UNREACHED, Tally
 from icssl.tables.label_table import LabelTable, read_table
 from icssl.tables.output import write_table
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 MOST_JUDGED = 3_000
 """Rows up to which the accuracy is measured unless asked for: it takes ten refits."""
 
+_ASK_FOR_SCORE = not_measured(
+    MOST_JUDGED, "Add --score to icssl classify: it takes up to ten times as long."
+)
 _DEMO_LABELS = 3  # per class
 _MOST_PARTS = 2**24  # numbers of an explanation that is kept beside a table
 
@@ -47,6 +51,8 @@ class Labelling:
     why: "Explanation | None" = None  # where the table is not too large for it
     score: "LabelScore | None" = None  # on labels that were hidden, if it was asked for
     baseline: "LabelScore | None" = None  # of logistic regression, on the same
+    unmeasured: str = ""  # without a score: why there is none, and how to get one
+    warnings: tuple[Warning, ...] = ()  # of reading the table and of the fit
 
     @cached_property
     def codes(self) -> Int[ndarray, " n"]:
@@ -106,35 +112,56 @@ def label_file(
         Called with a text before every stage.
     """
     on_progress("reading ...")
-    if options.data is None:
-        table = demo_table()
-    else:
-        table = read_table(
-            options.data,
-            options.target or "auto",
-            drop=options.drop,
-            separator=options.separator,
-            encoding=options.encoding,
-            decimal=options.decimal,
-            missing=options.missing,
-            types=options.types,
-            relabel=options.relabel,
+    with _kept_warnings() as doubts:
+        table = _table_of(options)
+        is_short = len(table.target) <= MOST_JUDGED
+        # Refits of a long table take as many times as long.
+        judge = is_short if options.judge is None else options.judge
+        labelling = label_rows(
+            table,
+            model=options.model,
+            column_scale=options.column_scale,
+            device=options.device,
+            suggestions=options.suggestions,
+            judge=judge,
+            on_progress=on_progress,
         )
-    judge = options.judge
-    if judge is None:  # refits of a long table take as many times as long
-        judge = len(table.target) <= MOST_JUDGED
-    labelling = label_rows(
-        table,
-        model=options.model,
-        column_scale=options.column_scale,
-        device=options.device,
-        suggestions=options.suggestions,
-        judge=judge,
-        on_progress=on_progress,
-    )
+    unmeasured = "" if is_short or options.judge is not None else _ASK_FOR_SCORE
+    labelling = replace(labelling, warnings=tuple(doubts), unmeasured=unmeasured)
     on_progress("writing ...")
     _write(labelling, options)
     return labelling
+
+
+def _table_of(options: LabelOptions) -> LabelTable:
+    if options.data is None:
+        return demo_table()
+    return read_table(
+        options.data,
+        options.target or "auto",
+        drop=options.drop,
+        separator=options.separator,
+        encoding=options.encoding,
+        decimal=options.decimal,
+        missing=options.missing,
+        types=options.types,
+        relabel=options.relabel,
+    )
+
+
+@contextmanager
+def _kept_warnings() -> Iterator[list[Warning]]:
+    """Keep warnings for the user, and raise all warnings again when the block ends."""
+    kept: list[Warning] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield kept
+        finally:
+            messages = [one.message for one in caught if isinstance(one.message, Warning)]
+            kept += [said for said in messages if isinstance(said, UserWarning)]
+    for one in caught:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 def _write(labelling: Labelling, options: LabelOptions) -> None:
@@ -207,10 +234,12 @@ def label_rows(
         Called with a text before every stage.
     """
     on_progress(f"labelling {len(table.target):,} rows ...")
-    classifier = fit_classifier(
-        table, model=model, column_scale=column_scale, device=device
-    )
+    with _kept_warnings() as doubts:
+        classifier = fit_classifier(
+            table, model=model, column_scale=column_scale, device=device
+        )
     labelling = labelling_of(table, classifier)
+    labelling = replace(labelling, warnings=(*table.warnings, *doubts))
     count = min(suggestions, len(labelling.unlabelled_rows))
     suggested = [int(row) for row in classifier.suggest(count)] if count else []
     why = _explain(labelling, classifier)
@@ -269,6 +298,8 @@ def summary_lines(labelling: Labelling) -> list[str]:
     lines, unlabelled = labelling.tally.lines, labelling.unlabelled_rows
     if labelling.score is not None:
         lines += quality_lines(labelling.score, labelling.baseline)
+    elif labelling.unmeasured:
+        lines.append(labelling.unmeasured)
     if labelling.table.truth is not None and len(unlabelled):
         hits = (labelling.labels == labelling.table.truth)[unlabelled]
         lines.append(f"The demo knows the truth: {hits.mean():.3f} of these are right.")

@@ -9,10 +9,11 @@ import numpy as np
 
 from icssl._util.errors import printable
 from icssl.app.labelling import Labelling, class_rows
-from icssl.app.quality import quality_lines
+from icssl.app.quality import QUESTION, quality_lines
 from icssl.app.report_pictures import (
     MOST_POINTS,
     colour_of,
+    confidence_counts,
     confidence_svg,
     embedding_svg,
     key_of,
@@ -130,11 +131,11 @@ def _tiles(tiles: Iterable[tuple[str, str]]) -> str:
 
 
 def _warnings(labelling: Labelling) -> str:
-    """Return what was doubtful when the table was read."""
-    warnings = labelling.table.warnings
-    if not warnings:
+    """Return what was doubtful when the table was read and when its labels were."""
+    warnings = (*labelling.warnings, *labelling.table.warnings)
+    texts = dict.fromkeys(text_of(warning, "report") for warning in warnings)
+    if not texts:
         return ""
-    texts = (text_of(warning, "page") for warning in warnings)
     items = "".join(f"<li>{html.escape(printable(text))}</li>" for text in texts)
     return f"<aside class='warnings'><b>Before you rely on this</b><ul>{items}</ul></aside>"
 
@@ -152,7 +153,8 @@ def _embedding(labelling: Labelling) -> str:
         "two colours in one place, are worth a look.</p>"
         f"<figure>{embedding_svg(labelling)}<figcaption>Two principal coordinates of the "
         "features that the model computed. Rows far from all others are drawn nearer, so "
-        f"that the others fill the picture.{drawn} Point at a row for its number."
+        f"that the others fill the picture.{drawn} A mouse that rests on a point shows the "
+        "number of its row; the tables below have the numbers of rows to look at."
         f"</figcaption></figure><ul class='legend'>{keys}</ul>"
     )
 
@@ -235,19 +237,23 @@ def _signed_bar(share: float, colour: str) -> str:
 
 
 def _confidence(labelling: Labelling) -> str:
+    chance, most = 1 / len(labelling.classes), max(confidence_counts(labelling))
     return (
         "<p>How many rows got their label with which probability. Rows on the left are "
-        "hardly decided.</p>"
-        f"<figure>{confidence_svg(labelling)}</figure>"
+        f"hardly decided. The highest bar has {most:,} row{'s' * (most != 1)}.</p>"
+        f"<figure>{confidence_svg(labelling)}<div class='ends'><span>{chance:.0%} "
+        "(chance)</span><span>100%</span></div></figure>"
     )
 
 
 def _quality(labelling: Labelling) -> str:
     """Return how good the labels are here, as far as labels that were hidden tell."""
-    if labelling.score is None:
-        return ""
-    lines = quality_lines(labelling.score, labelling.baseline)
-    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+    lines = [labelling.unmeasured] if labelling.unmeasured else []
+    if labelling.score is not None:
+        lines = quality_lines(labelling.score, labelling.baseline)
+    # The heading asks the question.
+    said = (html.escape(line.removeprefix(QUESTION)) for line in lines)
+    return "".join(f"<p>{line}</p>" for line in said)
 
 
 def _columns(labelling: Labelling) -> str:

@@ -16,7 +16,7 @@ MOST_POINTS = 5_000  # drawn: more only hide each other, and make the page heavy
 _COLOURS, _SYMBOLS = 7, 5  # that tell 35 classes apart
 _WIDTH, _HEIGHT, _EDGE = 900, 480, 24
 _BINS = 20
-_LOW, _TALL = 170, 20  # a histogram's axis, and its top
+_BASE, _TALL = 170, 150  # where the bars of a histogram stand, and the highest of them
 
 
 def symbol_path(code: int, x: float, y: float, size: float) -> str:
@@ -99,27 +99,29 @@ def _in_frame(points: Float[ndarray, "n 2"]) -> Float[ndarray, "n 2"]:
     return _EDGE + np.column_stack([share[:, 0], 1 - share[:, 1]]) * size
 
 
-def confidence_svg(labelling: Labelling) -> str:
-    """Draw how many rows get their class with which probability, from chance to one."""
+def confidence_counts(labelling: Labelling) -> list[int]:
+    """Return how many rows get their class with which probability, from chance to one."""
     values = labelling.probability[labelling.unlabelled_rows]
     chance = 1 / len(labelling.classes)
-    counts, _ = np.histogram(values, bins=_BINS, range=(chance, 1))
-    width, top = (_WIDTH - 2 * _EDGE) / _BINS, max(1, int(counts.max()))
+    return np.histogram(values, bins=_BINS, range=(chance, 1))[0].tolist()
+
+
+def confidence_svg(labelling: Labelling) -> str:
+    """Draw these counts as bars; the page has the words, which a phone would shrink."""
+    counts, chance = confidence_counts(labelling), 1 / len(labelling.classes)
+    width, top = (_WIDTH - 2 * _EDGE) / _BINS, max(1, *counts)
     bars = []
     for place, count in enumerate(counts):
-        tall = count / top * (_LOW - _TALL)
+        tall = count / top * _TALL
         low, high = (chance + (1 - chance) * (place + i) / _BINS for i in (0, 1))
         bars.append(
-            f"<rect class='p' x='{_EDGE + place * width + 1:.1f}' y='{_LOW - tall:.1f}' "
-            f"width='{width - 2:.1f}' height='{tall:.1f}' fill='var(--accent)'>"
-            f"<title>{count:,} rows from {low:.0%} to {high:.0%}</title></rect>"
+            f"<rect class='p' x='{_EDGE + place * width + 1:.1f}' "
+            f"y='{_BASE - tall:.1f}' width='{width - 2:.1f}' height='{tall:.1f}' "
+            f"fill='var(--accent)'><title>{count:,} rows from {low:.0%} to {high:.0%}"
+            "</title></rect>"
         )
-    texts = (
-        f"<text x='{_EDGE}' y='{_LOW + 20}'>{chance:.0%} (chance)</text>"
-        f"<text x='{_WIDTH - _EDGE}' y='{_LOW + 20}' text-anchor='end'>100%</text>"
-        f"<text x='{_EDGE}' y='15'>at most {top:,} rows per bar</text>"
-    )
     return (
-        f"<svg viewBox='0 0 {_WIDTH} {_LOW + 30}' role='img' aria-label='histogram of the "
-        f"probability of the label'>{''.join(bars)}{texts}</svg>"
+        f"<svg viewBox='0 0 {_WIDTH} {_BASE + 10}' class='bars' "
+        "preserveAspectRatio='none' role='img' aria-label='histogram of the "
+        f"probability of the label'>{''.join(bars)}</svg>"
     )

@@ -10,7 +10,7 @@ from icssl.app.labelling import Labelling
 from icssl.app.tally import NAME, UNREACHED
 
 _LEAST_CERTAIN = 10  # rows shown
-_CELLS = 6  # of a row that are shown
+_CELLS = 20  # of a row that are shown
 _HIGH = 0.4  # a reach from which a row is much like a labelled one
 _MOST_BARS = 5  # labelled rows that a note has
 NO_WHY = "not computed for a table of this size"

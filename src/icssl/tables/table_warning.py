@@ -6,8 +6,23 @@ from typing import Literal
 
 from icssl._util.errors import printable
 
-Surface = Literal["python", "terminal", "page"]
-"""Where a warning is read, which decides how its setting is called."""
+Surface = Literal["python", "terminal", "page", "report"]
+"""Where a warning is read, which decides how its setting is called.
+
+The page is that of ``icssl explore``. A report has no settings, so that it names none.
+"""
+
+FIELDS = {
+    "target": "Column of labels",
+    "separator": "Separator",
+    "encoding": "Encoding",
+    "decimal": "Decimal mark",
+    "missing": "Texts for no value",
+    "types": "Types of columns",
+    "drop": "Columns to leave out",
+    "relabel": "Labels to rename",
+}
+"""Titles of the fields of the page, by setting."""
 
 _LONGEST = 40  # characters of a value that is quoted
 
@@ -32,6 +47,8 @@ class TableWarning(UserWarning):
     '?' looks like no label. icssl.read_table(..., missing=['?']) or another y changes this.
     >>> print(warning.text("terminal"))
     '?' looks like no label. --missing '?' changes this.
+    >>> print(warning.text("page"))
+    '?' looks like no label. To change this, write ? into Texts for no value.
     """
 
     def __init__(self, said: str, setting: str = "", values: Sequence[str] = ()) -> None:
@@ -39,9 +56,11 @@ class TableWarning(UserWarning):
         self.said, self.setting, self.values = said, setting, tuple(values)
 
     def text(self, surface: Surface) -> str:
-        """Return the warning in the words of Python, the terminal or the page."""
-        if not self.setting or surface == "page":
+        """Return the warning in the words of Python, the terminal, the page or a report."""
+        if not self.setting or surface == "report":
             return self.said
+        if surface == "page":
+            return f"{self.said}{self._on_page}"
         if self.setting == "target":
             option = "--target" if surface == "terminal" else "target=..."
             return f"{self.said} Name another column with {option}."
@@ -58,6 +77,17 @@ class TableWarning(UserWarning):
         return self.text("python")
 
     @property
+    def _on_page(self) -> str:
+        """What to do on the page; nothing for a value that its field cannot hold."""
+        field = FIELDS.get(self.setting)
+        if self.setting == "target":
+            return f" Choose another column under {field}."
+        # A semicolon stands between two values.
+        if field is None or any(";" in value for value in self.values):
+            return ""
+        return f" To change this, write {'; '.join(self.values)} into {field}."
+
+    @property
     def _argument(self) -> str:
         if self.setting in ("types", "relabel"):
             pairs = dict(value.rsplit("=", 1) for value in self.values)
@@ -67,7 +97,7 @@ class TableWarning(UserWarning):
 
 
 def text_of(warning: Warning | str, surface: Surface) -> str:
-    """Return any warning in the words of Python, the terminal or the page."""
+    """Return any warning in the words of Python, the terminal, the page or a report."""
     known = isinstance(warning, TableWarning)
     return warning.text(surface) if known else str(warning)  # type: ignore[union-attr]
 
