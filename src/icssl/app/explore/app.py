@@ -7,7 +7,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -116,9 +116,13 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
                 message = no_update
         except (ValueError, ImportError) as error:
             after, message = before or State(), str(error)
+            if event == "upload":  # or the old table would stand below the refusal
+                after = _without_table(after)
         changes = _changes(before, after, message, outputs)
         if event in (*CLOUDS, "upload"):
             changes[event] = None  # or the same click or file again would be no event
+        if event == "upload":
+            changes["target"] = after.target
         if before is None or _read_anew(before, after):
             # With the value, not after it: a value that is no option would be dropped.
             changes["targets"] = table_view.target_options(after, uploads, client())
@@ -172,6 +176,11 @@ def _after_upload(before: State, values: dict[str, Any], uploads: Uploads) -> St
     return State.from_values({**settings, **found_out, "marks": (), "row": 0})
 
 
+def _without_table(state: State) -> State:
+    """Return the state after a file was refused: no older table is shown."""
+    return replace(state, table="", target="", marks=(), row=0)
+
+
 def _changes(
     before: State | None, after: State, message: Any, outputs: dict[str, Any]
 ) -> dict[str, Any]:
@@ -214,18 +223,22 @@ def _add_refusal(app: Dash) -> None:
 
     @app.callback(
         Output("message", "children", allow_duplicate=True),
+        Output("state", "data", allow_duplicate=True),
+        Output("url", "search", allow_duplicate=True),
         Input("dropped", "data"),
+        Current("state", "data"),
         prevent_initial_call=True,
     )
-    def refuse(dropped: Any) -> Any:
+    def refuse(dropped: Any, values: Any) -> tuple[Any, Any, Any]:
         size = dropped.get("size") if isinstance(dropped, dict) else None
         if type(size) is not int or not 0 <= size < 2**63:
             raise BadRequest("A file has a name and a size.")
         try:
             check_size(str(dropped.get("name")), size)
         except ValueError as error:
-            return str(error)
-        return no_update
+            after = _without_table(_state_of(values))
+            return str(error), after.as_values(), to_link(after)
+        return no_update, no_update, no_update
 
 
 def _add_download(app: Dash, uploads: Uploads) -> None:

@@ -222,7 +222,8 @@ class Answer:
     distributions : ndarray of shape (n, c)
         Probabilities of the classes.
     reach : ndarray of shape (n,)
-        The labelled evidence that reached each point.
+        How alike each point is to a labelled one; near 0, its class is hardly more than a
+        guess.
     rivals : dict
         Codes that other methods predict, by method.
     parts, base : ndarray of shape (n, m, c) and (n, c)

@@ -24,6 +24,7 @@ from icssl._util.errors import printable
 from icssl.app.explore.clouds import cache_last
 from icssl.app.explore.reading import Reading
 from icssl.app.labelling import Labelling, label_rows
+from icssl.app.quality import not_measured
 from icssl.classifier.graph_memory import GraphMemory, remember_graphs
 from icssl.tables.cells import exact_number, is_missing
 from icssl.tables.columns import MOST_CATEGORIES
@@ -40,8 +41,11 @@ _MOST_NUMBERS = 2**24  # numbers that the classifier makes of all cells
 _REMEMBERED = 4  # tables per client
 _MOST_HELD = 2**28  # bytes of the tables of all clients
 _GONE = 3600  # seconds without a sign of a client
-_ASK_INSTEAD = "icssl classify FILE --target COLUMN, in a terminal, has no such limit."
+_ASK_INSTEAD = "icssl classify FILE, in a terminal, has no such limit."
 _MOST_JUDGED = 1_000  # rows up to which labels are hidden to see how good it is
+_ASK_FOR_SCORE = not_measured(
+    _MOST_JUDGED, "icssl classify FILE, in a terminal, measures it if it is asked to."
+)
 _GRAPHS = GraphMemory()  # most graphs stay the same when a row gets a label
 _LIMITS = Limits(MOST_ROWS, MOST_COLUMNS, 2**26, "the page", _ASK_INSTEAD)
 
@@ -224,6 +228,7 @@ def _label_upload(
                 labelling = label_rows(table, device="cpu", suggestions=10, judge=judge)
         except ValueError as error:
             raise ValueError(f"{error} {_hint(target)}") from error
+        labelling = replace(labelling, unmeasured="" if judge else _ASK_FOR_SCORE)
     return labelling, tuple(text_of(warning.message, "page") for warning in caught)
 
 

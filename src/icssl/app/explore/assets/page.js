@@ -10,7 +10,10 @@ function selectRow(event) {
 document.addEventListener("click", selectRow);
 document.addEventListener("keydown", selectRow);
 
-/* While the page waits for an answer, say for how long, and how long the last one took. */
+/* While the page waits for an answer, say for what and for how long, and how long the last one
+   took. */
+const STAGES = { busyData: "labelling your table", busyInside: "computing every layer",
+  busyPlay: "predicting the points", busyWhy: "computing what each label adds" };
 let since = 0, last = 0;
 setInterval(() => {
   const page = document.getElementById("page"), place = document.getElementById("busy");
@@ -22,6 +25,8 @@ setInterval(() => {
   if (!busy && since) { last = (now - since) / 1000; since = 0; }
   const waited = since ? (now - since) / 1000 : 0;
   const before = last > 2 ? ` The last answer took ${last.toFixed(0)} s.` : "";
-  const text = waited < 1 ? "" : `Working, ${waited.toFixed(0)} s so far.${before}`;
+  const stage = parts.filter((name) => page.dataset[name] === "true").map((name) => STAGES[name]);
+  const what = stage.find(Boolean) ? ` (${stage.find(Boolean)})` : "";
+  const text = waited < 1 ? "" : `Working, ${waited.toFixed(0)} s so far${what}.${before}`;
   if (place.textContent !== text) place.textContent = text;
 }, 250);
