@@ -37,7 +37,8 @@ class Tally:
     confidence : float
         Sum of probabilities over all rows that came without a label.
     unreached : int
-        Number of these rows that hardly any labelled evidence reached.
+        Number of these rows whose reach is below ``UNREACHED``: their labels are hardly
+        more than guesses.
     """
 
     name: str

@@ -212,10 +212,10 @@ def classify(
     Then: icssl classify flowers.csv --target species --report flowers.html
 
     The rows are written to flowers-labelled.csv with three more columns: label (the one
-    that was given, or the likeliest), its probability, and reach, the labelled evidence
-    that arrives at the row. A low probability with much reach means that classes compete
-    for the row. A reach near zero means that the row is far from everything labelled: label
-    a row like it.
+    that was given, or the likeliest), its probability, and reach: how alike the row is to
+    a labelled one, from 0 to 1; near 0, the label is hardly more than a guess. A low
+    probability with much reach means that classes compete for the row. Where reach is near
+    zero, label a row like it.
 
     For any number of rows: icssl classify big.parquet -t species --engine ray
 

@@ -1,7 +1,10 @@
-"""Commands whose help shows options without a value as such."""
+"""Commands whose help shows options without a value as such; Ctrl-C ends them in a word."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 
@@ -21,8 +24,31 @@ class Command(TyperCommand):
         return _without_value(super().get_params(ctx))
 
 
+@contextmanager
+def _answer_ctrl_c() -> Iterator[None]:
+    """Answer Ctrl-C as ``python -m icssl`` does, where a command has no answer of its own.
+
+    Typer alone ends with the exit code and no word.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("Stopped.", err=True)
+        raise typer.Exit(130) from None
+
+
 class Group(TyperGroup):
     """A group of commands; see above."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Read the arguments; options such as --version are answered here."""
+        with _answer_ctrl_c():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _answer_ctrl_c():
+            return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments, as the help shows them."""

@@ -73,15 +73,18 @@ def predict(
         output = output or default_output(data)
         check_output(output, data, force=force)
         check_file(output)
-        with console.status("reading ..."):
+        with console.status("fitting the classifier ...") as status:
             saved = load_classifier(model, device)
+            status.update("reading new rows ...")
             options = ReadOptions(
                 separator=named_separator(separator),
                 encoding=encoding,
                 missing=tuple(missing or ()),
             )
             table, features = saved.read_new(str(data), options)
+            status.update(f"predicting {len(features):,} rows ...")
             columns = saved.predict(features)
+            status.update("writing ...")
             write_table(table, columns, output)
     for line in prediction_lines(columns, saved.classifier.classes_.tolist()):
         console.print(line, highlight=False)

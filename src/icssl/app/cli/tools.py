@@ -142,8 +142,9 @@ def explore(
 
     The page runs on this machine and sends nothing to any other. Click points to label
     them and see what is predicted, beside other methods; walk through the layers of the
-    paper's model; see what each label contributes; drop a CSV or Parquet file and get it
-    back labelled.
+    paper's model; see what each label contributes; drop a table and get it back
+    labelled: .csv, .tsv, .xlsx, .jsonl, .ndjson, .json or .parquet, or one of these in a
+    .gz or .zip.
 
     This command needs the extra: pip install 'icssl\[explore]'. Stop it with Ctrl-C.
     """
