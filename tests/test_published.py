@@ -171,7 +171,7 @@ def test_the_published_conditions_are_those_that_choices_names():
     assert literal_data("sphere").measure == "area"
     assert literal_data("swiss_roll", 0.5).roll_halves
     assert not literal_data("images").shuffle_frames
-    assert literal_data("cone").s_min == 0.1
+    assert (literal_data("cone").s_min, literal_data("cone", 0.5).s_min) == (0.0, 0.1)
     uneven = literal_data("product", UNEVEN)
     assert uneven.ball_share == pytest.approx(0.256)
     y = uneven.build().draw(4, generator=torch.Generator()).y
@@ -180,7 +180,7 @@ def test_the_published_conditions_are_those_that_choices_names():
     assert (even.ball_share, even.factor_distance) == (0.5, "scaled")
     assert literal_cell(Cell("product", 3, "e2e_icl", "rbf")).threshold == UNEVEN
     assert literal_cell(Cell("product", 3, "lap_linear", "rbf")).threshold == "median"
-    assert literal_cell(Cell("cone", 3, "e2e_icl", "rbf")).threshold == "coordinate"
+    assert literal_cell(Cell("cone", 3, "e2e_icl", "rbf")).threshold == "published"
     outside = literal_cell(Cell("torus", 3.0, "e2e_icl", "rbf", "ood"))
     assert (outside.threshold, outside.labels) == (0.5, 3)
 

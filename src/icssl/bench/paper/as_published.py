@@ -69,23 +69,22 @@ def literal_cell(cell: Cell) -> Cell:
     if cell.source == "product":
         return cell._replace(threshold=UNEVEN) if cell.method == "e2e_icl" else cell
     if cell.source == "cone" and cell.setting == "id":
-        return cell._replace(threshold="coordinate")
+        return cell._replace(threshold="published")  # also a ball of radius 0.5
     return cell._replace(threshold=_RULES[cell.setting])
 
 
 def literal_data(source: str, threshold: str | float = "median") -> DataConfig:
     """Return the paper's episodes of a source.
 
-    The cone is a needle without its tip, cut in halves in distribution; the sphere is
-    sampled by area, the Swiss roll is always cut in halves, and frames of pictures stand in
-    their order. The product's classes are uneven, or even and by distances on scaled
-    factors.
+    The cone is a needle, out of distribution without its tip; the sphere is sampled by
+    area, the Swiss roll is always cut in halves, and frames of pictures stand in their
+    order. The product's classes are uneven, or even and by distances on scaled factors.
     """
     options: dict[str, Any] = {}
     if source in SURFACES:
         options = {"threshold": threshold, "roll_halves": True}
     if source == "cone":
-        options |= _CONE
+        options |= _CONE if threshold == RADIUS else {"half_angle": _CONE["half_angle"]}
     if source == "sphere":
         options["measure"] = "area"
     if source == "product":
