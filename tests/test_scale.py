@@ -102,6 +102,21 @@ def test_a_file_is_known_by_its_bytes_wherever_it_lies(tmp_path):
     assert trial(data=str(first)).key == trial(data=str(moved)).key
 
 
+def test_rows_of_different_weights_are_not_averaged(tmp_path):
+    made = measure(trial(rows=40, labels=1))
+    rows = []
+    for draw, weights, accuracy in (
+        (0, "aaaaaaa", 0.5),
+        (0, "bbbbbbb", 0.9),
+        (1, "bbbbbbb", 0.7),
+    ):
+        spec = {**made["spec"], "digest": "abc", "weights": weights, "draw": draw}
+        rows.append({**made, "spec": spec, "accuracy": accuracy})
+    (page,) = write_scale([*rows, rows[-1]], tmp_path)  # a draw that was run twice is one
+    lines = [line for line in page.read_text().splitlines() if "weights" in line]
+    assert ["0.500" in lines[0], "0.800 ± 0.141" in lines[1], len(lines)] == [True, True, 2]
+
+
 def test_files_of_one_name_have_a_table_each(tmp_path):
     made = measure(trial(rows=40, labels=1))
     named = [{**made, "spec": {**made["spec"], "digest": d}} for d in ("abc", "def")]

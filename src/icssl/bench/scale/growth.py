@@ -1,6 +1,6 @@
 """Pages of the suite by size: tables, a figure, and how cost grows with the rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,16 +190,23 @@ def _by_file(rows: Sequence[Row], name: str) -> list[Table]:
 
 
 def _by_labels(rows: Sequence[Row], name: str, published: Mapping[int, float]) -> Table:
-    """Return the accuracy at every number of labels, mean over draws, with the time."""
+    """Return the accuracy at every number of labels, mean over draws, with the time.
+
+    Rows of different weights, backends or machines are never averaged.
+    """
     counts = sorted({row["spec"]["labels"] for row in rows})
     lines = []
     for method in sorted(
         {row["spec"]["method"] for row in rows}, key=names_in("scale").index
     ):
         of_method = [row for row in rows if row["spec"]["method"] == method]
-        cells = [_mean(of_method, labels) for labels in counts]
-        seconds = np.median([row["seconds"] for row in of_method])
-        lines.append((TITLES[method], *cells, f"{seconds:,.1f}"))
+        ways = list(dict.fromkeys(map(_way, of_method)))
+        for way in ways:
+            alike = _one_per_draw(row for row in of_method if _way(row) == way)
+            cells = [_mean(alike, labels) for labels in counts]
+            seconds = np.median([row["seconds"] for row in alike])
+            title = TITLES[method] if len(ways) == 1 else f"{TITLES[method]}, {way}"
+            lines.append((title, *cells, f"{seconds:,.1f}"))
     if published:
         theirs = [f"{published[m]:.3f}" if m in published else "" for m in counts]
         title = "Poisson learning as published, on features of a variational autoencoder"
@@ -214,6 +221,18 @@ def _by_labels(rows: Sequence[Row], name: str, published: Mapping[int, float]) -
         f"{'; '.join(machines)}."
     )
     return Table(f"Accuracy on {name}", header, tuple(lines), (note,))
+
+
+def _way(row: Row) -> str:
+    """Return what a row was measured with: weights, if it has any, backend and machine."""
+    weights = row["spec"].get("weights")
+    parts = [f"weights {weights[:6]}" if weights else "", row["how"], row["device"]]
+    return ", ".join(part for part in parts if part)
+
+
+def _one_per_draw(rows: Iterable[Row]) -> list[Row]:
+    """Return the last row of every draw and number of labels."""
+    return list({(r["spec"]["labels"], r["spec"]["draw"]): r for r in rows}.values())
 
 
 def _mean(rows: Sequence[Any], labels: int) -> str:
