@@ -106,10 +106,8 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         if sparse.issparse(table):
             if table.shape[0] * table.shape[1] > MOST_DENSE_CELLS:
                 self._projection = _Projection.of(table)
-                # Its columns have one scale already.
-                self.common_factors_ = np.ones(len(self._projection.mean))
-                self.unit_numbers_ = np.zeros(UNIT_NUMBERS)
-                self.standard_unit_numbers_ = self.unit_numbers_
+                self.common_factors_ = np.ones(len(self._projection.mean))  # one scale
+                self.unit_numbers_ = self.standard_unit_numbers_ = np.zeros(UNIT_NUMBERS)
                 return self
             table = table.toarray()
         columns = columns_of(table)
