@@ -25,7 +25,7 @@ Row = dict[str, Any]
 _SAMPLES = 2000
 _NORMAL = 1.959964
 _EPISODES = ("data", "labels", "episodes", "seed")  # fields of a spec that decide them
-_GUESS = math.log(2) - 0.05  # of two even classes; a loss above it is hardly below a guess
+_BELOW_A_GUESS = 0.05  # nats that a model which learned anything is below a guess
 DEAD = 0.02  # a seed no further than this above the largest class has learned nothing
 _BALANCED = 0.55  # up to this share of the largest class, a guess is right half of the time
 
@@ -150,27 +150,31 @@ def dead_seeds(row: Row) -> int | None:
     return sum(mean <= row["majority_rate"] + DEAD for mean in row["seeds"])
 
 
-def learned_seeds(row: Row) -> list[float]:
-    """Return accuracies of the seeds whose training came below a guess, or of all.
+def learned_seeds(row: Row, shares: Sequence[float]) -> list[float]:
+    """Return accuracies of the seeds whose training came below a guess; else of all seeds.
 
-    Training is judged by its own loss on held-out episodes, and only where both halves of
-    the classes are even in training and in the test: elsewhere a guess has another loss.
+    Training is judged by its own loss on held-out episodes, never by the score.
+
+    Parameters
+    ----------
+    row : Row
+        Scores of a trained method.
+    shares : sequence of float
+        Mean share of the larger of two classes in each source of its training episodes.
+        A guess that knows the share has its entropy as a loss.
 
     Examples
     --------
-    >>> row = {"seeds": [0.8, 0.5], "majority_rate": 0.5, "held_out_loss": [0.3, 0.69]}
-    >>> learned_seeds(row | {"spec": {"trainings": [{"data": {"threshold": "median"}}]}})
-    [0.8]
+    >>> row = {"seeds": [0.8, 0.5], "held_out_loss": [0.3, 0.69]}
+    >>> learned_seeds(row, [0.5]), learned_seeds(row, [0.9])
+    ([0.8], [0.8, 0.5])
     """
-    seeds: list[float] = row["seeds"]
-    trainings = row.get("spec", {}).get("trainings", ())
-    rules = [config["data"].get("threshold", "median") for config in trainings]
-    even = row.get("majority_rate", 1.0) <= _BALANCED
-    if not (even and rules and all(isinstance(rule, str) for rule in rules)):
-        return seeds
+    if "held_out_loss" not in row or not shares:
+        return list(row["seeds"])
+    guess = fmean(-p * math.log(p) - (1 - p) * math.log1p(-p) for p in shares)
     learned = [
         seed
-        for seed, loss in zip(seeds, row["held_out_loss"], strict=True)
-        if loss < _GUESS
+        for seed, loss in zip(row["seeds"], row["held_out_loss"], strict=True)
+        if loss < guess - _BELOW_A_GUESS
     ]
-    return learned or seeds
+    return learned or list(row["seeds"])
