@@ -239,7 +239,7 @@ CLAIMS = (
     Claim(
         "Ablations of stage 1 and of the loops lose 10 to 20 points.",
         "RBF kernel of the head, product",
-        _published(_ABLATED, 0.10, _VOTES),
+        _published(_ABLATED, 0.10, _HEADS),
         over("ablation", _ABLATED, 0.10),
         tables=printed.printed_ablations,
     ),
