@@ -39,6 +39,11 @@ const [x, y] = [plot._fullLayout.xaxis, plot._fullLayout.yaxis];
 for (const t of plot.data) { const i = t.customdata.indexOf(arguments[0]);
   if (i >= 0) return [x.d2p(t.x[i]), y.d2p(t.y[i])]; }
 """
+_HOVERS = """
+const plot = document.querySelector('#play_cloud .js-plotly-plot');
+return plot._hoverdata?.[0]?.customdata === arguments[0];
+"""
+_SETTLED = "document.querySelector('#page').dataset.busyPlay === 'false'"
 
 
 def start(points, seed):
@@ -95,21 +100,36 @@ def in_the_browser(browser, address, points, clicks):
             lambda _: browser.execute_script(f"return {script};")
         )
 
+    def is_under_the_mouse(point, seconds=1):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if browser.execute_script(_HOVERS, point):
+                return True
+            time.sleep(0.05)
+        return False
+
     state, found = start(points, 1), []  # not what the server remembers
     browser.get(address + to_link(state))
     for part in ("#play-scores table", "#play_cloud .nsewdrag"):
         wait(f"document.querySelector('{part}') !== null")
+    wait(_SETTLED)
     browser.execute_script(_WATCH)
-    plot = browser.find_element(By.CSS_SELECTOR, "#play_cloud .nsewdrag")
-    for point in others(state, clicks):
+    for point in others(state, 4 * clicks):
+        wait(_SETTLED)
+        plot = browser.find_element(By.CSS_SELECTOR, "#play_cloud .nsewdrag")
         x, y = browser.execute_script(_PLACE, point)
         where = round(x - plot.size["width"] / 2), round(y - plot.size["height"] / 2)
-        browser.execute_script("window.clicked = window.drawn = 0;")
         chain = ActionChains(browser)
         chain.move_to_element_with_offset(plot, where[0] + 3, where[1]).pause(0.1)
-        chain.move_to_element_with_offset(plot, *where).pause(0.2).click().perform()
+        chain.move_to_element_with_offset(plot, *where).pause(0.2).perform()
+        if not is_under_the_mouse(point):
+            continue  # another point lies on it
+        browser.execute_script("window.clicked = window.drawn = 0;")
+        ActionChains(browser).click().perform()
         wait("window.clicked > 0 && window.drawn > 0")
         found.append(browser.execute_script("return window.drawn - window.clicked;"))
+        if len(found) == clicks:
+            break
     return found
 
 
