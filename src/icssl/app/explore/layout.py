@@ -55,8 +55,8 @@ def page() -> html.Div:
                     _radio("theme", THEMES, start.theme, "Theme", "inline"),
                     html.P(
                         "Everything runs on this machine; nothing is sent elsewhere. The "
-                        "address of this page contains all settings: copy it to keep or "
-                        "share them."
+                        "address of this page has all settings, but no table of yours: "
+                        "copy it to keep or share them."
                     ),
                 ]
             ),
