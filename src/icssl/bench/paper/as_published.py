@@ -2,7 +2,7 @@
 
 The models, data and rivals are those that are printed, as far as they are; what no text
 says is what explains the printed numbers (docs/choices.md). All are scored on test episodes
-of a seed that no decision has seen.
+of a seed apart; what was decided after some of its scores were seen is in choices.md.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ from icssl.episodes.data_config import DataConfig
 from icssl.training.config import TrainConfig, config_from
 
 FINAL_SEED = 20_263
-"""Seed of test episodes that nothing was chosen on."""
+"""Seed of test episodes that no other table has."""
 
 CONTEXTS = (3, 21, 39)
 RADIUS = 0.5  # of the ball out of distribution: see the page of claims on imbalance
@@ -215,9 +215,9 @@ def _table(profile: Profile, rows: Rows, source: str) -> Table:
 
 
 _NOTE = (
-    "The paper's literal model, data and untuned rivals, on test episodes of a seed that "
-    "no decision has seen; accuracy ± 95% interval over episodes, in brackets the sd over "
-    "seeds."
+    "The paper's literal model, data and untuned rivals, on test episodes of a seed "
+    "apart (choices.md says what was decided after some of its scores were seen); accuracy "
+    "± 95% interval over episodes, in brackets the sd over seeds."
 )
 
 ARTEFACT = Artefact(

@@ -1,7 +1,8 @@
 """The paper's statements, each with its one primary comparison under both protocols.
 
-They were fixed here before the rows of the final test seed were run. What a comparison
-needs beyond a mean of differences is in :mod:`icssl.bench.paper.judges`.
+Comparisons were fixed before the rows of the final test seed were run. Two null models, the
+rules of verdicts and the class rules of the cone and the product changed after that. What a
+comparison needs beyond a mean of differences is in :mod:`icssl.bench.paper.judges`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
