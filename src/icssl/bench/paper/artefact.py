@@ -126,8 +126,8 @@ PROFILES = {
         sizes=(100, 300, 600, 1200, 2500, 5000),
         iterations=3000,
         literal_seeds=5,
-        literal_steps=300,
-        literal_batch=16,
+        literal_steps=1200,
+        literal_batch=4,
     ),
 }
 

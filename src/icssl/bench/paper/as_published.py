@@ -34,7 +34,7 @@ from icssl.bench.spec import Scores
 from icssl.episodes.data_config import DataConfig
 from icssl.training.config import TrainConfig, config_from
 
-FINAL_SEED = 20_263
+FINAL_SEED = 20_264
 """Seed of test episodes that no other table has."""
 
 CONTEXTS = (3, 21, 39)
