@@ -374,7 +374,10 @@ def test_a_column_that_names_rows_is_pointed_out(tmp_path, ids):
     rows = [f"{one},{i / 7},{'ab'[i % 2] if i < 6 else ''}" for i, one in enumerate(ids)]
     path.write_text("\n".join(["id,x,y", *rows]) + "\n")
     said = text_of(run(path, "--target", "y"))
-    assert "column 'id' is different in every row and may only name the row." in said
+    assert (
+        "column 'id' is different in every row and may only name the row: it is used"
+        in said
+    )
     assert "--drop id leaves it out." in said
     assert "column 'x'" not in said
     assert "leaves it out" not in text_of(run(path, "-t", "y", "--drop", "id", "--force"))

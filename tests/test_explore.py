@@ -131,7 +131,7 @@ def test_an_unchanged_page_has_a_short_address():
         ("?labels=3:0,3:1", "a point has one label, got 2 of point 3"),
         ("?marks=-1:x", "a labelled row must be from 0 to 1e+09, got -1"),
         ("?marks=4:x,4:y", "a row has one label, got 2 of row 4"),
-        ("?row=-1", "row must be from 0 to 1e+09, got -1"),
+        ("?row=-2", "row must be from 0 to 1e+09, got -2"),
         ("?layer=-1", "layer must be from 0 to 10000, got -1"),
         ("?point=-1", "point must be from 0 to 199, got -1"),
         ("?brush=-2", "brush must be from -1 to 34, got -2"),
@@ -495,7 +495,7 @@ def test_the_name_of_a_file_is_never_a_path(name, tmp_path, monkeypatch):
 
 def data_note(uploads, **changes):
     shown = table_view.data(State(tab="data", **changes), uploads)
-    return str(shown["note"])
+    return f"{shown['note']}{shown['doubts']}"
 
 
 def test_the_page_says_what_to_do_about_a_table():
@@ -535,9 +535,9 @@ def test_every_picture_of_an_embedding_says_how_it_is_drawn():
         state = from_link(f"?source=wine&tab={tab}")[0]
         notes.append(str(getattr(page_views, tab)(state)["note"]))
         flat = from_link(f"?n=50&tab={tab}")[0]
-        assert "hyperbolic" not in str(getattr(page_views, tab)(flat)["note"])
+        assert "drawn nearer" not in str(getattr(page_views, tab)(flat)["note"])
     for note in notes:
-        assert "drawn nearer (by the inverse hyperbolic sine)" in note
+        assert "from all others are drawn nearer" in note
 
 
 def test_only_the_last_tables_are_kept():

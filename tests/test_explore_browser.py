@@ -148,7 +148,11 @@ def test_a_table_is_labelled_marked_and_downloaded(page, flowers, downloads):
     upload = page.until(lambda: page.find("#upload input[type=file]"))
     upload.send_keys(str(flowers))
     page.says("#data-note", "flowers.csv: 150 rows, 6 labelled", "3 classes")
-    page.says("#data-next", "What to label next, the best first. Click a row")
+    page.says("#data-next", "The most useful first. Click a row", "counted from 0")
+    # The answer begins with the row that is worth a label most.
+    first = page.find("#data-next tr[data-row]").get_attribute("data-row")
+    page.until(lambda: page.find("#row").get_attribute("value") == first)
+    page.says("#data-selected", f"Row {first}: ")
     page.says("#data-tables", "The least certain rows", "What was understood")
     page.keep("data")
     assert "species" in page.text("#target")
@@ -173,7 +177,7 @@ def test_a_table_is_labelled_marked_and_downloaded(page, flowers, downloads):
 def test_a_row_to_label_next_is_clicked_and_gets_a_new_class(page, flowers):
     page.open("?tab=data")
     page.until(lambda: page.find("#upload input[type=file]")).send_keys(str(flowers))
-    page.says("#data-next", "What to label next")
+    page.says("#data-next", "The most useful first")
     for key in ("mouse", Keys.ENTER):
         line = page.browser.find_elements(By.CSS_SELECTOR, "#data-next tr[data-row]")[-1]
         row = line.get_attribute("data-row")

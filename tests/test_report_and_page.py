@@ -197,11 +197,45 @@ def test_a_refused_file_leaves_no_older_table_standing(page_with_a_table):
     changed = changes_of(app, "..state.data", values, "upload.contents")
     assert "b.pdf is no table" in changed["message"]["children"]
     after = changed["state"]["data"]
-    none = {"table": "", "target": "", "row": 0, "marks": []}
+    none = {"table": "", "target": "", "row": -1, "marks": []}
     assert {name: after[name] for name in none} == none
     assert changed["target"]["value"] == ""
     assert "table" not in changed["url"]["search"]
     assert after["tab"] == "data"
+
+
+def test_the_same_file_again_keeps_what_was_set_for_it(page_with_a_table):
+    """As after a restart of the page, whose address still has the settings."""
+    from icssl.app.explore.app import build_app
+
+    _, state = page_with_a_table
+    state |= {"drop": "u2", "relabel": "x=z"}
+    values = {"state.data": state, "upload.filename": "a.csv", "url.search": ""}
+    content = b"u,kind\n1,x\n2,y\n3,\n4,x\n5,y\n"
+    values["upload.contents"] = encoded(content)
+    again = changes_of(build_app(), "..state.data", values, "upload.contents")
+    assert again["state"]["data"] == state
+    assert again["target"]["options"] == ["u", "kind"]
+    values["upload.contents"] = encoded(content + b"6,x\n")
+    other = changes_of(build_app(), "..state.data", values, "upload.contents")
+    after = other["state"]["data"]
+    assert (after["drop"], after["relabel"], after["marks"]) == ("", "", [])
+
+
+def test_an_answer_begins_with_the_row_most_worth_a_label():
+    pytest.importorskip("dash")
+    from icssl.app.explore import table_view, uploads
+    from icssl.app.explore.state import NO_ROW, State
+
+    kept = uploads.Uploads()
+    table = kept.add("a.csv", encoded(b"u,kind\n1,x\n2,y\n3,\n4,x\n5,y\n")).key
+    shown = {
+        row: table_view.data(State(tab="data", table=table, target="kind", row=row), kept)
+        for row in (NO_ROW, 3)
+    }
+    assert shown[NO_ROW]["first_row"] == 2  # the only row without a label
+    assert "Row 2: " in str(shown[NO_ROW]["selected"])
+    assert shown[3]["first_row"] is None
 
 
 def test_a_file_that_the_browser_keeps_back_leaves_no_older_table_either(
@@ -287,8 +321,8 @@ def test_the_question_stands_once_in_the_report(labelling):
     )
     said = part_of(report_html(scored), "How good is it here?")
     assert "How good" not in said
-    assert said.startswith("<p>0.85 of 20 labels")
-    assert any("How good is it here? 0.85" in line for line in summary_lines(scored))
+    assert said.startswith("<p>17 of 20 hidden labels are predicted: 0.85")
+    assert any("How good is it here? 17 of 20" in line for line in summary_lines(scored))
 
 
 # Pictures and cells

@@ -126,7 +126,8 @@ def test_the_baseline_is_logistic_regression_on_the_same_hidden_labels():
 def test_how_good_it_is_is_told_with_a_caveat():
     labelling = label_rows(demo_table(), judge=True)
     (line,) = quality_lines(labelling.score, labelling.baseline)
-    assert f"{labelling.score.accuracy:.2f} of 9 labels that were hidden" in line
+    hits = round(9 * labelling.score.accuracy)
+    assert f"{hits} of 9 hidden labels are predicted: {hits / 9:.2f}" in line
     assert f"Logistic regression predicts {labelling.baseline.accuracy:.2f}" in line
     assert "With so few labels this is rough" in line
     assert label_rows(demo_table()).score is None

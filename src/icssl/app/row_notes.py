@@ -61,11 +61,7 @@ def least_certain(labelling: Labelling) -> list[int]:
 
 def cell_names(labelling: Labelling) -> tuple[str, ...]:
     """Return the names of the columns whose cells are shown beside a row."""
-    features = labelling.table.features
-    names = getattr(features, "columns", None)
-    if names is None:
-        names = [f"column {number}" for number in range(features.shape[1])]
-    return tuple(printable(name, NAME) for name in names[:_CELLS])
+    return tuple(printable(name, NAME) for name in labelling.table.shown_columns[:_CELLS])
 
 
 def reach_in_words(reach: float) -> str:
@@ -85,8 +81,8 @@ def _note(labelling: Labelling, row: int) -> RowNote:
     distribution = labelling.distributions[row]
     others = np.argsort(-distribution, kind="stable")
     second = int(others[others != labelling.codes[row]][0])
-    columns = range(min(_CELLS, labelling.table.features.shape[1]))
-    cells = (labelling.table.shown_cell(row, column) for column in columns)
+    table = labelling.table
+    cells = (table.shown_cell(row, name) for name in table.shown_columns[:_CELLS])
     return RowNote(
         row,
         printable(labelling.labels[row], NAME),

@@ -16,22 +16,21 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 from zlib import error as ZlibError
 
 import numpy as np
-from jaxtyping import Float
 from numpy import ndarray
 
 from icssl import __version__
-from icssl._util.errors import DamagedFileError, did_you_mean
+from icssl._util.errors import DamagedFileError
 from icssl._util.hardware import free_bytes
 from icssl.app.label_options import LabelOptions
 from icssl.app.labelling import fit_classifier
 from icssl.classifier.estimator import ICSSLClassifier
 from icssl.classifier.plan import MODELS
-from icssl.tables.column_reading import NOT_THERE, ColumnReading
+from icssl.tables.column_reading import ColumnReading
 from icssl.tables.formats import read_file, readable_suffixes
-from icssl.tables.frame_reading import apply_readings
 from icssl.tables.label_table import LabelTable, as_source
+from icssl.tables.new_rows import all_readings, features_like
 from icssl.tables.parquet import open_parquet
-from icssl.tables.table_file import FileTable, ReadOptions, Source
+from icssl.tables.table_file import ReadOptions, Source
 
 SUFFIX = ".icssl"
 """Suffix of the file."""
@@ -78,16 +77,11 @@ class SavedClassifier:
         """Read a table of new rows: all of it, to write back, and the columns to use."""
         source = as_source(source)
         file = read_file(source, options, readable_suffixes())
-        if isinstance(file.cells, dict):
-            raise ValueError(f"{source.name} must have columns with names.")
-        frame = self._columns_of(source.name, file)
-        absent = NOT_THERE if file.is_text else frozenset()
-        missing = frozenset(text.strip() for text in (*self.missing, *options.missing))
-        try:
-            features = apply_readings(frame, self.readings, absent | missing)
-        except ValueError as error:
-            raise ValueError(f"{source.name}: {error}") from error
-        none = np.full(len(frame), None, dtype=object)
+        missing = (*self.missing, *options.missing)
+        features = features_like(
+            source.name, file, list(self.features), self.readings, missing
+        )
+        none = np.full(len(features), None, dtype=object)
         table = LabelTable(source.name, features, none, file.stored_cells, file.separator)
         return table, features
 
@@ -97,25 +91,9 @@ class SavedClassifier:
         best = p.argmax(axis=1)
         return {
             "label": self.classifier.classes_[best],
-            "probability": _picked(p, best),
+            "probability": p[np.arange(len(p)), best],
             "reach": reach,
         }
-
-    def _columns_of(self, name: str, file: FileTable) -> Any:
-        frame = file.cells.set_axis(file.names, axis=1)
-        if not len(frame):
-            raise ValueError(f"{name} has a header and no rows.")
-        for column in self.features:
-            if column not in frame:
-                raise ValueError(
-                    f"{name} has no column {column!r}, which the classifier was fitted "
-                    f"with.{did_you_mean(column, file.names)}"
-                )
-        return frame[list(self.features)]
-
-
-def _picked(p: Float[ndarray, "n c"], best: ndarray) -> ndarray:
-    return p[np.arange(len(p)), best]
 
 
 def check_saved_path(path: Path, options: LabelOptions) -> None:
@@ -149,7 +127,7 @@ def save_classifier(path: Path, table: LabelTable, options: LabelOptions) -> Non
         "labels": [_plain_label(cell) for cell in np.asarray(table.target, dtype=object)],
         "readings": {
             str(name): {**asdict(reading), "missing": sorted(reading.missing)}
-            for name, reading in _all_readings(table).items()
+            for name, reading in all_readings(table.features, table.readings).items()
         },
     }
     content = BytesIO()
@@ -199,17 +177,6 @@ def load_classifier(path: Path, device: str = "auto") -> SavedClassifier:
             device=device,
         )
     return SavedClassifier(classifier, features, readings, missing, settings["target"])
-
-
-def _all_readings(table: LabelTable) -> dict[str, ColumnReading]:
-    """Return how texts of every column are read, also where it had none."""
-    kinds = {"M": "date", **dict.fromkeys("biufcm", "number")}
-    readings = {}
-    for name, column in table.features.items():
-        known = table.readings.get(name)
-        kind = kinds.get(column.dtype.kind, "category")
-        readings[name] = ColumnReading(kind) if known is None else known
-    return readings
 
 
 def _plain_label(cell: Any) -> Any:

@@ -13,7 +13,9 @@ UNREACHED = 0.1
 NAME = 80
 """Most characters of a name or a cell that are shown."""
 
-CLASS_HEADER = ("class", "labels given", "rows in all", "mean probability of the others")
+CLASS_HEADER = (
+    *("class", "labels given", "rows in all", "mean probability where no label was given"),
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -248,7 +248,12 @@ class ContextEstimator(
         try:
             return self._encoder.transform(X)
         except ValueError as error:
-            said = str(error).replace("ColumnEncoder", type(self).__name__)
+            said = str(error).replace("ColumnEncoder", type(self).__name__).rstrip()
+            if "feature names" in said and hasattr(X, "columns"):
+                said += (
+                    "\nA file of new rows is read like the first: icssl.read_table(file, "
+                    "like=table)."
+                )
             raise ValueError(said) from error
 
     def _read_weights(self, X: Any, reset: bool) -> Any:

@@ -37,7 +37,7 @@ class LabelScore:
     --------
     >>> score = LabelScore.of_hits(17, 20)
     >>> print(score)
-    0.85 of 20 labels that were hidden are predicted (95% interval 0.64 to 0.95).
+    17 of 20 hidden labels are predicted: 0.85 (95% interval 0.64 to 0.95).
     """
 
     accuracy: float
@@ -64,8 +64,10 @@ class LabelScore:
         text = "No label could be judged."
         if self.rows:
             interval = f"95% interval {self.low:.2f} to {self.high:.2f}"
-            share = f"{self.accuracy:.2f} of {self.rows} labels that were hidden"
-            text = f"{share} are predicted ({interval})."
+            hits = round(self.accuracy * self.rows)
+            verb = "is" if hits == 1 else "are"
+            share = f"{hits:,} of {self.rows:,} hidden labels {verb} predicted"
+            text = f"{share}: {self.accuracy:.2f} ({interval})."
         if not self.alone:
             return text
         count = "1 label is" if self.alone == 1 else f"{self.alone} labels are"

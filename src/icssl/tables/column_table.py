@@ -14,8 +14,11 @@ from icssl.tables.cells import as_numbers, is_missing
 from icssl.tables.column_reading import ColumnReading
 from icssl.tables.frame_reading import FrameReading, may_hold_texts, times_of
 from icssl.tables.table_warning import TableWarning
+from icssl.tables.targets import read_targets
 
-COLUMN_HEADER = ("column", "read as", "distinct", "missing", "numbers", "example", "note")
+COLUMN_HEADER = (
+    *("column", "read as", "distinct", "missing", "numbers or dates", "example", "note"),
+)
 """Names of what is told about a column."""
 
 _LONG = 40  # characters of an example
@@ -83,9 +86,9 @@ class ColumnTable:
     --------
     >>> table = describe_columns(np.array([[1.0, 2.0], [1.0, np.nan]]))
     >>> print(table)
-    column  read as  distinct  missing  numbers  example  note
-    0       number   1         0        2        1.0      the same in every row
-    1       number   1         1        1        2.0      the same in every row
+    column  read as  distinct  missing  numbers or dates  example  note
+    0       number   1         0        2                 1.0      the same in every row
+    1       number   1         1        1                 2.0      the same in every row
     """
 
     columns: tuple[ColumnSummary, ...] = ()
@@ -107,11 +110,25 @@ class ColumnTable:
         """The summaries as texts, below ``COLUMN_HEADER``."""
         return tuple(column.cells for column in self.columns)
 
+    def with_labels(self, name: str, labels: Any) -> "ColumnTable":
+        """Return the table with the labels of a column counted as they were taken."""
+        try:
+            classes, codes = read_targets(labels)
+        except (ValueError, TypeError):  # what is wrong with them is said by fit
+            return self
+        distinct, missing = len(classes), int((codes < 0).sum())
+        changed = (
+            replace(one, distinct=distinct, missing=missing) if one.name == name else one
+            for one in self.columns
+        )
+        return ColumnTable(tuple(changed))
+
     @property
     def warnings(self) -> list[TableWarning]:
         """Warnings of columns that only name rows, of free text, and of amounts."""
         said = {
-            "name of the row": "is different in every row and may only name the row",
+            "name of the row": "is different in every row and may only name the row: it is "
+            "used all the same",
             "free text": "is free text, of which only the most frequent cells are read",
         }
         warnings = []

@@ -2,7 +2,7 @@
 
 import sys
 import warnings as python_warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time
 from pathlib import Path
@@ -21,20 +21,16 @@ from icssl.tables.formats import (
     suffix_of,
 )
 from icssl.tables.frame_reading import FrameReading, read_frame
+from icssl.tables.new_rows import all_readings, features_like
 from icssl.tables.option_doubts import doubts_about_empty_labels, doubts_about_options
 from icssl.tables.packed import suffix_by_content
 from icssl.tables.table_file import FileTable, Limits, ReadOptions, Source, check_names
-from icssl.tables.table_warning import TableWarning, quoted
+from icssl.tables.table_warning import TableWarning
+from icssl.tables.target_guess import guess_target
 from icssl.tables.targets import find_labels
-
-LABEL_NAMES = ("label", "target", "class", "y")
-"""Names of columns that are taken for labels unless a person names the column."""
 
 STANDARD_INPUT = "-"
 """Stands for a table that comes through a pipe."""
-
-_MANY = 30  # different values: a column with more hardly holds classes
-_GUESSED = 3  # columns that a message about a guess lists, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,18 +75,43 @@ class LabelTable:
     readings: Mapping[str, ColumnReading] = field(default_factory=dict)
     columns: ColumnTable = field(default_factory=ColumnTable)
 
-    def shown_cell(self, row: int, column: int) -> str:
-        """Return a cell of the features, as it stands in the file where that is known."""
+    def __repr__(self) -> str:
+        """Return what it is in a line: the cells may be many."""
+        rows, columns = self.features.shape
+        shape = f"{rows:,} rows, {columns:,} columns of features"
+        if self.target is None:
+            return f"<LabelTable {self.name!r}: {shape}, no target>"
+        labels = int(find_labels(self.target)[1].sum())
+        of = f" in {self.target_name!r}" if self.target_name else ""
+        return f"<LabelTable {self.name!r}: {shape}, {labels:,} labels{of}>"
+
+    @property
+    def shown_columns(self) -> list[str]:
+        """Names of the columns to show beside a row: left out ones first.
+
+        A column is often left out because it names the row, so that people find the row by
+        it.
+        """
         features, stored = self.features, self.stored
         if not hasattr(features, "iloc"):
-            return _shown(features[row, column])
-        name = str(features.columns[column])
+            return [f"column {number}" for number in range(features.shape[1])]
+        used = [str(name) for name in features.columns]
+        held = getattr(stored, "column_names", getattr(stored, "columns", ()))
+        others = [str(name) for name in held if str(name) not in {*used, self.target_name}]
+        return [*others, *used]
+
+    def shown_cell(self, row: int, name: str) -> str:
+        """Return a cell of a shown column, as it stands in the file if that is known."""
+        features, stored = self.features, self.stored
+        if not hasattr(features, "iloc"):
+            return _cell_text(features[row, self.shown_columns.index(name)])
         if hasattr(stored, "column_names"):
-            return _shown(stored.column(name)[row].as_py())
-        return _shown((stored if hasattr(stored, "iloc") else features)[name].iloc[row])
+            return _cell_text(stored.column(name)[row].as_py())
+        cells = stored if hasattr(stored, "iloc") else features
+        return _cell_text(cells[name].iloc[row])
 
 
-def _shown(cell: Any) -> str:
+def _cell_text(cell: Any) -> str:
     """Return a cell as a text: none for a missing one, a date without its midnight."""
     if is_missing(cell):
         return ""
@@ -110,6 +131,7 @@ def read_table(
     missing: Sequence[str] = (),
     types: Mapping[str, str] | None = None,
     relabel: Mapping[str, str] | None = None,
+    like: LabelTable | None = None,
     limits: Limits | None = None,
 ) -> LabelTable:
     """Read a table in which some rows have a label, however a person has saved it.
@@ -144,6 +166,9 @@ def read_table(
         what is to be ignored are left out of the features.
     relabel : dict of str to str, optional
         Labels and what they are to be, such as {"Yes": "yes"}; all labels are then texts.
+    like : LabelTable, optional
+        A table that was read before, where this one has new rows for its classifier. Its
+        columns are taken, each read as it was there, and no others; a target is not needed.
     limits : Limits, optional
         The largest table to read.
 
@@ -168,6 +193,8 @@ def read_table(
         limits,
     )
     file = read_file(source, options, readable_suffixes())
+    if like is not None:
+        return _read_like(source.name, file, like, options)
     if target == "auto" and "auto" not in file.names:
         target, warning = guess_target(source.name, file, [*drop, *options.types])
         python_warnings.warn(warning, stacklevel=2)
@@ -177,6 +204,36 @@ def read_table(
     for doubt in table.warnings:
         python_warnings.warn(doubt, stacklevel=2)
     return table
+
+
+def _read_like(
+    name: str, file: FileTable, like: LabelTable, options: ReadOptions
+) -> LabelTable:
+    """Return new rows with the columns of an earlier table, and no labels."""
+    if not hasattr(like.features, "iloc"):
+        raise ValueError(f"{like.name} has columns without names, so none can be like it.")
+    # Columns to drop are those that are not read.
+    names = {"unread": "drop"} | {n: n for n in ("target", "types", "relabel", "decimal")}
+    given = [shown for name, shown in names.items() if getattr(options, name)]
+    if given:
+        raise ValueError(
+            f"like and {given[0]} exclude each other: like says which columns are used, "
+            "and how they are read."
+        )
+    readings = all_readings(like.features, like.readings)
+    missing = {*options.missing, *(t for one in readings.values() for t in one.missing)}
+    features = features_like(name, file, list(readings), readings, missing)
+    return LabelTable(
+        name,
+        features,
+        None,
+        file.stored_cells,
+        file.separator,
+        notes=file.notes,
+        warnings=tuple(file.warnings),
+        readings=readings,
+        columns=describe_columns(features),
+    )
 
 
 def as_source(source: Any) -> Source:
@@ -196,69 +253,6 @@ def as_source(source: Any) -> Source:
 
 def _source_of_bytes(name: str, content: bytes) -> Source:
     return Source(name + suffix_by_content(content), content)
-
-
-def guess_target(
-    name: str, file: FileTable, others: Collection[str] = ()
-) -> tuple[str, TableWarning]:
-    """Return the column that looks most like labels, and a warning that says so.
-
-    Rows without a label are what a target is for: among columns with some, one that is
-    named like labels comes first; then, among those with few different values, the one
-    with most missing cells, and of these the last.
-    """
-    names = [one for one in file.names if one not in others]
-    by_case = {one.lower(): one for one in reversed(names)}
-    named = [by_case[one] for one in LABEL_NAMES if one in by_case]
-    open_ones = [one for one in named if _has_unlabelled(file, one)]
-    found = [] if open_ones else _candidates(file, names)
-    if open_ones or (named and not found):
-        chosen = (open_ones or named)[0]
-        said = f"the labels are taken from column {chosen!r}, because of its name."
-        return chosen, TableWarning(said, "target", [chosen])
-    if not found:
-        listed = list_names(file.names)
-        raise ValueError(
-            f"{name} has no column that looks like labels, with few different values and "
-            f"empty cells: name the target, one of {listed}."
-        )
-    chosen, absent, rows = found[0]
-    are = "is" if absent == 1 else "are"
-    said = (
-        f"the labels are taken from column {chosen!r}: {absent:,} of its {rows:,} cells "
-        f"{are} empty."
-    )
-    if named:
-        said = f"{said} Column {named[0]!r} has a label in every row."
-    if len(found) > 1:
-        more = quoted([one for one, *_ in found[1 : 1 + _GUESSED]])
-        said = f"{said} It could also be {more}."
-    return chosen, TableWarning(said, "target", [chosen])
-
-
-def _has_unlabelled(file: FileTable, name: str) -> bool:
-    """Whether a column has rows without a label; also if it cannot be read as labels."""
-    try:
-        return not find_labels(file.labels(name))[1].all()
-    except (ValueError, TypeError):
-        return True  # an error then says what is wrong with it
-
-
-def _candidates(file: FileTable, names: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return columns that may be the target, the likeliest first, with missing cells."""
-    found = []
-    for place, name in enumerate(names):
-        if isinstance(file.cells, dict) and np.ndim(file.cells[name]) != 1:
-            continue
-        try:
-            cells, is_label = find_labels(file.labels(name))
-        except (ValueError, TypeError):
-            continue
-        absent, labels = int((~is_label).sum()), cells[is_label]
-        distinct = len({str(label) for label in labels[: 50 * _MANY]})
-        if absent and 2 <= distinct <= min(_MANY, len(labels)):
-            found.append((absent, place, name, len(cells)))
-    return [(name, absent, rows) for absent, _, name, rows in sorted(found, reverse=True)]
 
 
 def choose_target(
@@ -305,6 +299,7 @@ def choose_target(
     labels = None
     if target is not None:
         labels = _labels_of(file, target, options)
+        columns = columns.with_labels(target, labels)
         doubts += doubts_about_empty_labels(file, target, labels, options.missing)
     return LabelTable(
         name,

@@ -1,8 +1,11 @@
 """Rows with their labels, written in any format that can be written."""
 
+import gzip
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,15 +23,37 @@ def write_table(table: LabelTable, columns: Mapping[str, ndarray], path: Path) -
     In the format that was read, cells are written as they stand in the file. In another
     one, numbers and dates are written as such.
     """
-    form = FORMATS[suffix_of(path)]
+    suffix, packed = _suffixes(path)
+    form = FORMATS[suffix]
     assert form.write is not None, path
     stored = _stored_for(form.stores, table)
     taken = stored.column_names if hasattr(stored, "column_names") else list(stored)
     named = {_free_name(name, taken): values for name, values in columns.items()}
     # The temporary file has a name of its own: the format is that of the final path.
-    same = suffix_of(path) == suffix_of(table.name)
+    separator = table.separator if suffix == _suffixes(Path(table.name))[0] else ","
     with replacing(path) as unfinished:
-        form.write(stored, named, unfinished, table.separator if same else ",")
+        if not packed:
+            form.write(stored, named, unfinished, separator)
+            return
+        with TemporaryDirectory() as folder:
+            whole = Path(folder) / f"table{suffix}"
+            form.write(stored, named, whole, separator)
+            with whole.open("rb") as source, gzip.open(unfinished, "wb") as target:
+                shutil.copyfileobj(source, target)
+
+
+def _suffixes(path: Path) -> tuple[str, str]:
+    """Return the suffix of the table and that of its packing, which may be none.
+
+    Examples
+    --------
+    >>> _suffixes(Path("iris.csv.gz")), _suffixes(Path("iris.csv"))
+    (('.csv', '.gz'), ('.csv', ''))
+    """
+    suffix = suffix_of(path)
+    if suffix != ".gz":
+        return suffix, ""
+    return suffix_of(path.name[: -len(suffix)]), suffix
 
 
 def _stored_for(stores: str, table: LabelTable) -> Any:
@@ -114,18 +139,21 @@ def default_output(path: Path) -> Path:
     return path.with_name(f"{stem}-labelled{suffix}")
 
 
-def check_output(path: Path, source: Path, *, force: bool) -> None:
-    """Refuse an output that cannot be written, the input itself, and what is there."""
-    if suffix_of(path) not in writable_suffixes():
-        packed = suffix_of(path) in PACKED
-        advice = " Write the table, and pack it afterwards." if packed else ""
-        raise ValueError(f"{path} must end in {', '.join(writable_suffixes())}.{advice}")
-    check_new(path, source, force=force)
+def check_output(path: Path) -> None:
+    """Refuse an output that cannot be written, by its suffix."""
+    if _suffixes(path)[0] not in writable_suffixes():
+        listed = ", ".join(writable_suffixes())
+        raise ValueError(f"{path} must end in {listed}, or one of these and .gz.")
 
 
-def check_new(path: Path, source: Path | None, *, force: bool) -> None:
+def check_new(paths: Iterable[Path | None], source: Path | None, *, force: bool) -> None:
     """Refuse to write over the input, and over anything else unless ``force``."""
-    if source is not None and os.path.realpath(path) == os.path.realpath(source):
-        raise ValueError(f"{path} is the input: give another name for what is written.")
-    if path.exists() and not force:
-        raise ValueError(f"{path} exists already: --force writes over it.")
+    wanted = [path for path in paths if path is not None]
+    for path in wanted:
+        if source is not None and os.path.realpath(path) == os.path.realpath(source):
+            raise ValueError(f"{path} is the input: give another name for what is written.")
+    there = [str(path) for path in wanted if path.exists()]
+    if there and not force:
+        does, them = ("exists", "it") if len(there) == 1 else ("exist", "them")
+        listed = " and ".join([", ".join(there[:-1]), there[-1]] if there[1:] else there)
+        raise ValueError(f"{listed} {does} already: --force writes over {them}.")

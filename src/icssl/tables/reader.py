@@ -17,8 +17,8 @@ from numpy import ndarray
 from icssl.tables.column_reading import Hints
 from icssl.tables.formats import FORMATS, read_file, suffix_of
 from icssl.tables.frame_reading import read_frame
-from icssl.tables.label_table import LABEL_NAMES
 from icssl.tables.table_file import FileTable, Source
+from icssl.tables.target_guess import LABEL_NAMES
 
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 _SIDE = 32  # pixels of an image that is read as features

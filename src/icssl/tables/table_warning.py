@@ -57,10 +57,11 @@ class TableWarning(UserWarning):
 
     def text(self, surface: Surface) -> str:
         """Return the warning in the words of Python, the terminal, the page or a report."""
-        if not self.setting or surface == "report":
+        if surface in ("report", "page"):  # where nothing stands before it
+            said = self.said[:1].upper() + self.said[1:]
+            return f"{said}{self._on_page}" if surface == "page" else said
+        if not self.setting:
             return self.said
-        if surface == "page":
-            return f"{self.said}{self._on_page}"
         if self.setting == "target":
             option = "--target" if surface == "terminal" else "target=..."
             return f"{self.said} Name another column with {option}."

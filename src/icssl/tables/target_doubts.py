@@ -51,7 +51,11 @@ def doubts_about_labels(
     lone = [name for name in lone if name not in known]
     if lone and counts.sum() >= _OTHERS * len(classes):
         has = "has one label" if len(lone) == 1 else "have one label each"
-        said = f"{quoted(lone)} {has}, and other classes many: label more such rows."
+        it = "it" if len(lone) == 1 else "them"
+        said = (
+            f"{quoted(lone)} {has}, and other classes many: label more such rows, or "
+            f"leave {it} out."
+        )
         doubts.append(TableWarning(said, "missing", lone))
     if _may_be_numbers(classes, int(counts.sum())):
         said = (

@@ -48,7 +48,7 @@ _Output = Annotated[
         "--output",
         "-o",
         help="Where the rows go, with label, probability and reach; by default beside "
-        "DATA, with -labelled in its name. Its suffix decides the format.",
+        "DATA, with -labelled in its name. Its suffix decides the format, as in .csv.gz.",
     ),
 ]
 _Report = Annotated[
@@ -294,17 +294,15 @@ def _check_file(options: "LabelOptions", *, force: bool, demo: bool) -> "LabelOp
         )
     if data is not None and (output or suffix_of(data) in readable_suffixes()):
         output = output or default_output(data)
-        check_output(output, data, force=force)
-        check_file(output)
-    if report is not None:
-        if report.suffix not in (".html", ".htm"):
-            raise ValueError(f"{report} must end in .html.")
-        check_new(report, data, force=force)
-        check_file(report)
+        check_output(output)
+    if report is not None and report.suffix not in (".html", ".htm"):
+        raise ValueError(f"{report} must end in .html.")
     if options.save is not None:
         check_saved_path(options.save, options)
-        check_new(options.save, data, force=force)
-        check_file(options.save)
+    written = (output, report, options.save)
+    check_new(written, data, force=force)
+    for path in filter(None, written):
+        check_file(path)
     separator = options.separator
     if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
         raise ValueError(f"--separator must be one character or tab, got {separator!r}.")
@@ -313,7 +311,7 @@ def _check_file(options: "LabelOptions", *, force: bool, demo: bool) -> "LabelOp
 
 def _check_pieces(options: "LabelOptions", *, force: bool, demo: bool) -> "LabelOptions":
     """Refuse what cannot be done before anything is read; fill in where the rows go."""
-    from icssl.tables.output import check_output, default_output
+    from icssl.tables.output import check_new, check_output, default_output
     from icssl.tables.pieces import check_parts
 
     for name, asked in (("demo", demo), ("report", options.report)):
@@ -326,7 +324,8 @@ def _check_pieces(options: "LabelOptions", *, force: bool, demo: bool) -> "Label
     output = options.output or default_output(options.data)
     if options.output is not None and output.suffix != ".parquet":
         raise ValueError(f"{output} must end in .parquet, as {options.data} does.")
-    check_output(output, options.data, force=force)
+    check_output(output)
+    check_new([output], options.data, force=force)
     check_parts(output)
     check_folder(output.absolute().parent)
     return replace(options, output=output)

@@ -62,7 +62,12 @@ def predict(
     """
     from icssl.app.saved_classifier import load_classifier, prediction_lines
     from icssl.tables.label_table import STANDARD_INPUT
-    from icssl.tables.output import check_output, default_output, write_table
+    from icssl.tables.output import (
+        check_new,
+        check_output,
+        default_output,
+        write_table,
+    )
     from icssl.tables.table_file import ReadOptions
     from icssl.tables.text_files import named_separator
 
@@ -71,7 +76,8 @@ def predict(
         if str(data) == STANDARD_INPUT and output is None:
             raise ValueError("rows from the standard input need --output FILE to go to.")
         output = output or default_output(data)
-        check_output(output, data, force=force)
+        check_output(output)
+        check_new([output], data, force=force)
         check_file(output)
         with console.status("fitting the classifier ...") as status:
             saved = load_classifier(model, device)

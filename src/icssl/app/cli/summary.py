@@ -66,7 +66,7 @@ def print_columns(console: Console, columns: "ColumnTable") -> None:
 
     if not len(columns):
         return
-    counts = ("distinct", "missing", "numbers")
+    counts = ("distinct", "missing", "numbers or dates")
     table = Table()
     for name in COLUMN_HEADER:
         table.add_column(name, justify="right" if name in counts else "left")

@@ -150,7 +150,7 @@ def explore(
     """
     console = Console()
     with user_errors():
-        with _missing_extra_named():
+        with _missing_extra_named(), console.status("starting ..."):
             from icssl.app.explore.app import listen, serve, server_on
         listening = listen(host, port)
         free_port = listening.getsockname()[1]

@@ -30,7 +30,7 @@ from icssl.app.explore.events import (
 )
 from icssl.app.explore.guard import client, guard
 from icssl.app.explore.layout import page
-from icssl.app.explore.state import READING, State, from_link, to_link
+from icssl.app.explore.state import NO_ROW, READING, State, from_link, to_link
 from icssl.app.explore.uploads import Uploads, check_size, download
 
 _LOG = logging.getLogger(__name__)
@@ -119,11 +119,13 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
             if event == "upload":  # or the old table would stand below the refusal
                 after = _without_table(after)
         changes = _changes(before, after, message, outputs)
+        if event == "upload":  # also for a file that was forgotten, with its old settings
+            changes["state"] = after.as_values()
         if event in (*CLOUDS, "upload"):
             changes[event] = None  # or the same click or file again would be no event
         if event == "upload":
             changes["target"] = after.target
-        if before is None or _read_anew(before, after):
+        if before is None or event == "upload" or _read_anew(before, after):
             # With the value, not after it: a value that is no option would be dropped.
             changes["targets"] = table_view.target_options(after, uploads, client())
         if event == "mark":
@@ -171,14 +173,16 @@ def _after_upload(before: State, values: dict[str, Any], uploads: Uploads) -> St
     if not values["upload"]:
         return before
     upload = uploads.add(str(values["file"]), values["upload"], client())
+    if upload.key == before.table and before.target:
+        return before  # the same file again: what was set for it stays
     settings = {**before.as_values(), "table": upload.key, "target": upload.guess}
     found_out = dict.fromkeys(READING, "")
-    return State.from_values({**settings, **found_out, "marks": (), "row": 0})
+    return State.from_values({**settings, **found_out, "marks": (), "row": NO_ROW})
 
 
 def _without_table(state: State) -> State:
     """Return the state after a file was refused: no older table is shown."""
-    return replace(state, table="", target="", marks=(), row=0)
+    return replace(state, table="", target="", marks=(), row=NO_ROW)
 
 
 def _changes(
@@ -196,6 +200,8 @@ def _changes(
     }
     values = after.as_values()
     changes |= {name: values[name] for name in SETTINGS if name in changed}
+    if after.row == NO_ROW and "row" in changed:
+        changes["row"] = None  # an empty field, until the answer selects a row
     return {**changes, "state": values, "url": to_link(after)}
 
 
@@ -214,8 +220,11 @@ def _add_view(
         prevent_initial_call=True,
     )
     def render(values: Any) -> dict[str, Any]:
-        contents = view(_state_of(values))
-        return dict.fromkeys(places, no_update) | (contents or {})
+        contents = view(_state_of(values)) or {}
+        row = contents.pop("first_row", None)
+        if row is not None:  # as if a person had selected it
+            set_props("row", {"value": row})
+        return dict.fromkeys(places, no_update) | contents
 
 
 def _add_refusal(app: Dash) -> None:

@@ -198,7 +198,7 @@ def _table(source: str, n: int, seed: int) -> _DrawnPoints:
 # What plane_coordinates does, for the notes beside its pictures.
 DRAWING_NOTE = (
     "the picture shows two principal coordinates of the classifier's embedding; points far "
-    "from all others are drawn nearer (by the inverse hyperbolic sine)."
+    "from all others are drawn nearer."
 )
 
 ALL_VIEWS_ROWS = 400  # with more points, all views would make a click wait

@@ -7,6 +7,7 @@ from typing import Any
 from icssl.app.explore.clouds import existing_labels, predict_cloud
 from icssl.app.explore.state import (
     MOST_CLASSES,
+    NO_ROW,
     READING,
     State,
     cloud_of,
@@ -41,7 +42,7 @@ def after_setting(state: State, name: str, value: Any) -> State:
         changes |= {"labels": (), "point": 0, "brush": -1}
         return with_one_label_per_class(replace(state, **changes))
     if name == "target":
-        changes |= {"marks": (), "row": 0}
+        changes |= {"marks": (), "row": NO_ROW}
     if name == "weights":
         changes["layer"] = 0
     return replace(state, **changes)
@@ -64,6 +65,8 @@ def after_click(state: State, graph: str, click: Any) -> State:
 def after_button(state: State, name: str, label: str = "") -> State:
     """Return the state after a button; ``label`` is the text in the field beside it."""
     if name == "mark":
+        if state.row == NO_ROW:
+            raise ValueError("Select a row first: click a point, or a row of a table.")
         return state.with_mark(state.row, label.strip())
     return _AFTER_BUTTON[name](state)
 

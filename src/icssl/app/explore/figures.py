@@ -29,6 +29,7 @@ _GREY = "#808080"  # inside a scene: readable on white and on black
 _LINE = {"width": 1, "color": _GREY}
 _LONGEST_NAME = 40  # characters of a class's name
 _MOST_SVG = 1_000  # points; more are drawn with WebGL
+_MOST_NAMED = 12  # labelled points; names of more would lie on each other
 
 # The figure that is shown where there is nothing to draw.
 EMPTY: Figure = {
@@ -147,7 +148,9 @@ def _label_traces(
         marker = {"size": 14, "color": colour_of(int(code))}
         marker["line"] = {"width": 2, "color": _GREY}
         trace = _points(points, rows, f"{name}, labelled", marker, symbol_of(int(code)))
-        traces.append(_with_words(trace, name))
+        if (labels >= 0).sum() <= _MOST_NAMED:
+            trace = _with_words(trace, name)
+        traces.append(trace)
     return traces
 
 
@@ -157,8 +160,6 @@ def _with_words(trace: dict[str, Any], words: str) -> dict[str, Any]:
     They are plain texts: words in a template could contain a template themselves.
     """
     trace = {**trace, "showlegend": False}
-    if len(trace["customdata"]) > _MOST_SVG:  # words would overlap
-        return trace
     if trace["type"] == "scattergl":  # it shows tags and entities as they are
         trace["type"] = "scatter"
     bold = [f"<b>{words}</b>"] * len(trace["customdata"])

@@ -91,7 +91,8 @@ def table(
         html.Tr([html.Td(cell) for cell in row], **options)
         for row, options in zip(rows, clickable, strict=True)
     ]
-    parts = [html.Caption(caption)] if caption else []
+    # A span, so that it wraps to the window where the table is wider (see style.css).
+    parts = [html.Caption(html.Span(caption))] if caption else []
     return html.Div(
         html.Table([*parts, html.Thead(head), html.Tbody(body)]), className="scroll"
     )
@@ -294,7 +295,8 @@ def _file_controls() -> list[Any]:
                     "types or columns.",
                     className="small",
                 ),
-            ]
+            ],
+            id="reading",
         ),
     ]
 
@@ -302,7 +304,7 @@ def _file_controls() -> list[Any]:
 def _answer() -> list[Any]:
     """Return the answer: picture and selected row side by side, then what comes next."""
     give = [
-        _field("Selected row", _number("row", 0, 0, 10**9), "row"),
+        _field("Selected row", _number("row", None, 0, 10**9), "row"),
         _field(
             "Its label",
             dcc.Dropdown(id="mark-label", options=[], clearable=False),
@@ -336,14 +338,13 @@ def _answer() -> list[Any]:
                 ),
             ],
         ),
+        html.Div(id="data-doubts", **_live("polite")),
+        html.H2("4. What to label next"),
         html.Div(id="data-next"),
-        html.Div(
-            [
-                html.H2("4. Take it with you"),
-                _button("download", "Download the labelled file"),
-                dcc.Download(id="file"),
-            ]
-        ),
+        html.H2("5. Take it with you"),
+        html.Div([_button("download", "Download the labelled file")]),
+        dcc.Download(id="file"),
+        html.H2("More about the answer"),
         html.Div(id="data-tables"),
     ]
 
@@ -357,7 +358,9 @@ def _button(name: str, text: str) -> html.Button:
     return html.Button(text, id=name, n_clicks=0)
 
 
-def _number(name: str, value: float, least: float, most: float, step: float = 1) -> Any:
+def _number(
+    name: str, value: float | None, least: float, most: float, step: float = 1
+) -> Any:
     return dcc.Input(
         id=name, type="number", value=value, min=least, max=most, step=step, debounce=True
     )

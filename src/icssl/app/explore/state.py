@@ -25,6 +25,7 @@ RIVALS = {
 }
 WEIGHTS = {"trained": "trained", "constructed": "constructed by the lemmas"}
 TRUE_CLASS = -1  # the brush that gives a point its true class
+NO_ROW = -1
 MOST_POINTS, FEWEST_POINTS = 3_000, 20
 MOST_NOISE, MOST_CLASSES = 0.5, 35
 
@@ -57,7 +58,7 @@ class State:
     table, target : str
         Fingerprint of an uploaded table, and its column of labels.
     row : int
-        The selected row of the table.
+        The selected row of the table; :data:`NO_ROW` until one is.
     marks : tuple of pairs
         Rows of the table that were labelled on the page, and their labels.
     separator, encoding, decimal, missing, types, drop, relabel : str
@@ -83,7 +84,7 @@ class State:
     layer: int = 0
     table: str = ""
     target: str = ""
-    row: int = 0
+    row: int = NO_ROW
     marks: tuple[tuple[int, str], ...] = ()
     separator: str = ""
     encoding: str = ""
@@ -97,7 +98,8 @@ class State:
         for name, allowed in _CHOICES.items():
             check_choice(name, getattr(self, name), allowed)
         for name, (least, most) in _RANGES.items():
-            _check_range(name, getattr(self, name), least, most)
+            if name != "row" or self.row != NO_ROW:
+                _check_range(name, getattr(self, name), least, most)
         _check_range("point", self.point, 0, self.n - 1)
         for point, code in self.labels:
             _check_range("a labelled point", point, 0, self.n - 1)

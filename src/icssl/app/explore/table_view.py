@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dash import html
+from dash import html, no_update
 
 from icssl._util.colours import plane_coordinates
 from icssl._util.errors import check_choice
@@ -11,7 +11,7 @@ from icssl.app.explore import figures
 from icssl.app.explore.clouds import DRAWING_NOTE
 from icssl.app.explore.layout import table
 from icssl.app.explore.reading import Reading
-from icssl.app.explore.state import READING, State
+from icssl.app.explore.state import NO_ROW, READING, State
 from icssl.app.explore.uploads import Upload, Uploads, columns_of, label_upload
 from icssl.app.labelling import Labelling, class_rows, summary_lines
 from icssl.app.row_notes import (
@@ -24,10 +24,14 @@ from icssl.app.row_notes import (
 from icssl.app.tally import CLASS_HEADER
 from icssl.tables.column_table import COLUMN_HEADER
 
+_EVIDENCE_HEADER = ("labelled row", "its label", "for (+) or against (-) this class")
+
 OUTPUTS = {
     "cloud": ("data_cloud", "figure"),
     "note": ("data-note", "children"),
     "selected": ("data-selected", "children"),
+    "doubts": ("data-doubts", "children"),
+    "reading": ("reading", "open"),
     "next": ("data-next", "children"),
     "tables": ("data-tables", "children"),
     "classes": ("mark-label", "options"),
@@ -42,6 +46,7 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
     if state.tab != "data":
         return None
     nothing: dict[str, Any] = {"cloud": figures.EMPTY, "tables": "", "next": ""}
+    nothing |= {"doubts": "", "reading": no_update}
     nothing |= {"selected": "", "classes": [], "class": None}
     nothing |= {"controls": True, "answer": True}
     if not state.table:
@@ -57,7 +62,7 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
     try:
         return {**nothing, **_labelled_table(state, upload)}
     except (ValueError, ImportError) as error:
-        return {**nothing, "note": str(error)}
+        return {**nothing, "note": str(error), "reading": True}
 
 
 def target_options(state: State, uploads: Uploads, client: str = "") -> list[str]:
@@ -82,7 +87,7 @@ def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
     labelling, warned = labelled(state, upload)
     points = plane_coordinates(labelling.embedding)
     names = [str(name) for name in labelling.classes]
-    row = min(state.row, len(points) - 1)
+    row = _first_row(labelling) if state.row == NO_ROW else min(state.row, len(points) - 1)
     figure = figures.cloud_figure(
         points,
         labelling.codes,
@@ -94,16 +99,21 @@ def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
     lines = list(summary_lines(labelling))
     if state.marks:
         lines.append(f"{len(state.marks)} of the labels were given on this page.")
+    if warned:
+        count = "is 1 warning" if len(warned) == 1 else f"are {len(warned)} warnings"
+        lines.append(f"There {count} below the picture: read them first.")
     (note,) = row_notes(labelling, [row])
     return {
         "cloud": figure,
-        "note": [
-            *map(html.P, lines),
-            *(html.P(text, className="doubt") for text in warned),
+        "note": [*map(html.P, lines)],
+        "doubts": [
             html.P(DRAWING_NOTE.capitalize(), className="small"),
+            *(html.P(text, className="doubt") for text in warned),
         ],
+        "reading": True if _names_a_field(labelling) else no_update,
+        "first_row": row if state.row == NO_ROW else None,
         "selected": _about_row(labelling, note),
-        "next": _notes("What to label next, the best first", labelling, "suggested"),
+        "next": _notes("The most useful first", labelling, "suggested"),
         "tables": [
             *_notes("The least certain rows", labelling, "doubtful"),
             table(CLASS_HEADER, class_rows(labelling), "Classes"),
@@ -113,6 +123,17 @@ def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
         "class": note.label,
         "answer": False,
     }
+
+
+def _names_a_field(labelling: Labelling) -> bool:
+    """Whether a warning names one of the fields of how the file is read."""
+    return any(getattr(doubt, "setting", "") in READING for doubt in labelling.warnings)
+
+
+def _first_row(labelling: Labelling) -> int:
+    """Return the row that is shown first: one without a label, if there is any."""
+    rows = [*labelling.suggested, *labelling.unlabelled_rows, 0]
+    return int(rows[0])
 
 
 def _about_row(labelling: Labelling, note: RowNote) -> list[Any]:
@@ -129,13 +150,13 @@ def _about_row(labelling: Labelling, note: RowNote) -> list[Any]:
     return [
         html.P(f"{verdict} {likeness}"),
         table(cell_names(labelling), [note.cells]),
-        table(("labelled row", "its label", "speaks for it by"), rows) if rows else "",
+        table(_EVIDENCE_HEADER, rows) if rows else "",
     ]
 
 
 def _notes(title: str, labelling: Labelling, kind: str) -> list[Any]:
     if not len(labelling.unlabelled_rows):
-        return []
+        return [html.P("Every row has a label.")] if kind == "suggested" else []
     rows: Iterable[int] = labelling.suggested
     if kind == "doubtful":
         rows = least_certain(labelling)
@@ -157,5 +178,5 @@ def _note_table(labelling: Labelling, rows: Sequence[int], title: str) -> Any:
         )
         for note in row_notes(labelling, rows)
     ]
-    caption = f"{title}. Click a row to select it."
+    caption = f"{title}. Click a row to select it; rows are counted from 0."
     return table((*header, *cell_names(labelling)), lines, caption, numbers=rows)

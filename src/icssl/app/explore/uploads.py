@@ -29,10 +29,11 @@ from icssl.classifier.graph_memory import GraphMemory, remember_graphs
 from icssl.tables.cells import exact_number, is_missing
 from icssl.tables.columns import MOST_CATEGORIES
 from icssl.tables.formats import page_suffixes, read_file, suffix_of
-from icssl.tables.label_table import LabelTable, guess_target, read_table
+from icssl.tables.label_table import LabelTable, read_table
 from icssl.tables.output import default_output, write_table
 from icssl.tables.table_file import FileTable, Limits, ReadOptions, Source
 from icssl.tables.table_warning import text_of
+from icssl.tables.target_guess import guess_target
 
 MOST_BYTES = 8 * 2**20
 MOST_ROWS = 5_000
