@@ -9,7 +9,7 @@ import torch
 
 from helpers import run_command, text_of
 from icssl.episodes.data_config import DataConfig
-from icssl.evaluation.audit import EXPLAINS, LEAKS, READS, audit
+from icssl.evaluation.audit import EXPLAINS, LEAKS, READS, UNDECIDED, _null_line, audit
 from icssl.methods import BASELINES
 from icssl.methods.null_models import PositionVote
 from icssl.methods.simple import Majority
@@ -87,6 +87,17 @@ def test_uneven_classes_are_explained_by_a_vote():
     (found,) = audit(BASELINES["label_spreading"], uneven, [12], name="spreading", **FEW)
     assert {"largest class", "vote of the labels"} <= set(found.explained_by)
     assert "other classes (median)" in lines_of(found)
+
+
+def test_an_interval_explains_nothing():
+    """The rule is that of the verdicts: within two points, by the mean alone."""
+    score = torch.full((40,), 0.6)
+    score[20:] = 0.8
+    noisy = torch.where(torch.arange(40) % 2 == 0, 0.5, -0.5)
+    assert _null_line("vote", score + 0.015, score).finding == EXPLAINS
+    assert _null_line("vote", score - 0.5, score).finding == EXPLAINS
+    assert _null_line("vote", score + 0.03, score).finding == ""
+    assert _null_line("vote", score + 0.05 + noisy, score).finding == UNDECIDED
 
 
 def test_what_cannot_do_without_something_is_refused_by_both_names():
