@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from helpers import run_command, text_of
+from icssl.app.cli.audit import _OF_ONE_METHOD, _TABLES
+from icssl.bench.paper.catalogue import ARTEFACTS
 from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.audit import EXPLAINS, LEAKS, READS, UNDECIDED, _null_line, audit
+from icssl.evaluation.predictors import METHODS
 from icssl.methods import BASELINES
 from icssl.methods.null_models import PositionVote
 from icssl.methods.simple import Majority
@@ -153,6 +156,30 @@ def test_cli_audits_a_table_of_the_paper(tmp_path, monkeypatch):
     result = run_command("audit", "ablation", "-o", page)
     assert result.exit_code == 0, result.output
     assert page.read_text().count("the vote of the labels has") >= 6
+    assert "`icssl audit paper_lap_pe_1layer --data product" in page.read_text()
+
+
+def test_the_method_that_a_table_names_can_be_audited():
+    assert set(_OF_ONE_METHOD) < set(_TABLES)  # parameters and alignments are no scores
+    assert all(text.split()[2] in METHODS for text in _OF_ONE_METHOD.values())
+
+
+@pytest.mark.parametrize("subject", sorted(set(ARTEFACTS) - set(_TABLES)))
+def test_a_figure_without_printed_numbers_is_refused_with_what_can_be_audited(subject):
+    result = run_command("audit", subject)
+    assert result.exit_code == 2
+    for words in (f"no numbers for '{subject}'", "'id-ood'", "'image-transfer'", "--list"):
+        assert words in text_of(result)
+
+
+def test_an_unknown_subject_meets_tables_and_methods():
+    result = run_command("audit", "id-odo")
+    assert result.exit_code == 2
+    for words in ("'ablation'", "'svc_rbf'", "Did you mean 'id-ood'?"):
+        assert words in text_of(result)
+    assert "gone/model.safetensors does not exist" in text_of(
+        run_command("audit", "gone/model.safetensors")
+    )
 
 
 def test_the_command_takes_any_option_of_the_source():
