@@ -102,7 +102,7 @@ _TABLES = (
 # What `icssl audit` measures beside it: shuffled points, noise, another rule of classes.
 _OF_ONE_METHOD = {
     "id-ood": "icssl audit paper --data cylinder --labels 3,21,39 --steps 300",
-    "ablation": "icssl audit paper_lap_pe_1layer --data product --labels 3,20,40 --steps 300",
+    "ablation": "icssl audit paper_lap_pe_1layer --data product --labels 3,20 --steps 300",
     **dict.fromkeys(
         ("image-transfer", "image-text-claims"),
         "icssl audit paper --data images -O pixel_scale=0.001 -O shuffle_frames=false "
