@@ -10,12 +10,12 @@ good it can become.
 import matplotlib.pyplot as plt
 import torch
 
+from icssl import load_config, train
 from icssl._util.colours import COLOURS
 from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.predictors import ModelMethod
 from icssl.evaluation.scoring import evaluate
 from icssl.methods import BASELINES
-from icssl.training import load_config, train
 
 # %%
 # Choose the model and the data

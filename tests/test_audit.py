@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from helpers import run_command, text_of
+from icssl.app.cli.audit import _OF_ONE_METHOD, _TABLES
+from icssl.bench.paper.catalogue import ARTEFACTS
 from icssl.episodes.data_config import DataConfig
-from icssl.evaluation.audit import EXPLAINS, LEAKS, READS, audit
+from icssl.evaluation.audit import EXPLAINS, LEAKS, READS, UNDECIDED, _null_line, audit
+from icssl.evaluation.predictors import METHODS
 from icssl.methods import BASELINES
 from icssl.methods.null_models import PositionVote
 from icssl.methods.simple import Majority
@@ -89,6 +92,17 @@ def test_uneven_classes_are_explained_by_a_vote():
     assert "other classes (median)" in lines_of(found)
 
 
+def test_an_interval_explains_nothing():
+    """The rule is that of the verdicts: within two points, by the mean alone."""
+    score = torch.full((40,), 0.6)
+    score[20:] = 0.8
+    noisy = torch.where(torch.arange(40) % 2 == 0, 0.5, -0.5)
+    assert _null_line("vote", score + 0.015, score).finding == EXPLAINS
+    assert _null_line("vote", score - 0.5, score).finding == EXPLAINS
+    assert _null_line("vote", score + 0.03, score).finding == ""
+    assert _null_line("vote", score + 0.05 + noisy, score).finding == UNDECIDED
+
+
 def test_what_cannot_do_without_something_is_refused_by_both_names():
     with pytest.raises(ValueError, match="bayes_ceiling and noise in place of points excl"):
         audit(BASELINES["bayes_ceiling"], TORUS, [3], **FEW)
@@ -142,6 +156,30 @@ def test_cli_audits_a_table_of_the_paper(tmp_path, monkeypatch):
     result = run_command("audit", "ablation", "-o", page)
     assert result.exit_code == 0, result.output
     assert page.read_text().count("the vote of the labels has") >= 6
+    assert "`icssl audit paper_lap_pe_1layer --data product" in page.read_text()
+
+
+def test_the_method_that_a_table_names_can_be_audited():
+    assert set(_OF_ONE_METHOD) < set(_TABLES)  # parameters and alignments are no scores
+    assert all(text.split()[2] in METHODS for text in _OF_ONE_METHOD.values())
+
+
+@pytest.mark.parametrize("subject", sorted(set(ARTEFACTS) - set(_TABLES)))
+def test_a_figure_without_printed_numbers_is_refused_with_what_can_be_audited(subject):
+    result = run_command("audit", subject)
+    assert result.exit_code == 2
+    for words in (f"no numbers for '{subject}'", "'id-ood'", "'image-transfer'", "--list"):
+        assert words in text_of(result)
+
+
+def test_an_unknown_subject_meets_tables_and_methods():
+    result = run_command("audit", "id-odo")
+    assert result.exit_code == 2
+    for words in ("'ablation'", "'svc_rbf'", "Did you mean 'id-ood'?"):
+        assert words in text_of(result)
+    assert "gone/model.safetensors does not exist" in text_of(
+        run_command("audit", "gone/model.safetensors")
+    )
 
 
 def test_the_command_takes_any_option_of_the_source():

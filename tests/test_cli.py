@@ -341,7 +341,7 @@ def test_train_shows_a_configuration_that_is_a_file_of_it(tmp_path, preset):
         "data.threshold=0.5",
         "data.threshold=published",
         "data.distances=true",
-        "model.n_points=20",
+        "model.project_to=2",
         "model.centre=false",
     ],
 )
@@ -441,7 +441,7 @@ BAD_RUNS = {
     "kind": (["e2e_icl", "steps=many"], "steps must be a whole number, got 'many'"),
     "labels": (["e2e_icl", "labels=200"], "from 1 to n - 1 = 99, got 200"),
     "source": (["e2e_icl", "data.sources=klein"], "unknown source 'klein'"),
-    "points": (["paper", "data.n=50"], "the model was built for 100 points, got 50"),
+    "points": (["paper", "data.n=50"], "model.n_points=100 and data.n=50 exclude each"),
     "coordinates": (
         ["transformer", "data.sources=product"],
         "the model takes 3 coordinates, got 15",

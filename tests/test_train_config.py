@@ -39,8 +39,8 @@ OVERRIDES = {
     "model.centre=false": lambda c: c.model.centre is False,
     "data.threshold=0.5": lambda c: c.data.threshold == 0.5,
     "data.threshold=published": lambda c: c.data.threshold == "published",
-    "data.train_classes=2": lambda c: c.data.train_classes == 2,
-    "data.half_angle=random": lambda c: c.data.half_angle == "random",
+    "data.n_classes=3": lambda c: c.data.n_classes == 3,
+    "data.measure=area": lambda c: c.data.measure == "area",
     "weight_decay=1": lambda c: c.weight_decay == 1,
 }
 
@@ -244,3 +244,85 @@ def test_a_finite_mixture_has_as_many_episodes_of_each_source():
     source = DataConfig(("sphere", "torus"), n=20, episodes=9).build()
     assert [part.size for part in source.sources] == [5, 5]
     assert {part.source.source for part in source.sources} == {"sphere", "torus"}
+
+
+# --- Options without effect
+
+
+VOID = {
+    ("orig_icl", "model.attend_to_r=true"): "attend_to_r=True and model.features='coord",
+    ("orig_icl", "model.k=8"): "model.k=8 and model.features='coordinates'",
+    ("eig_icl", "model.scale=none"): "model.scale='none' and model.features='eigenvect",
+    ("eig_icl", "model.laplacian_layers=3"): "model.laplacian_layers=3 and model.features=",
+    ("e2e_encoder", "model.kernel=linear"): "kernel='linear' and model.head='encoder'",
+    ("e2e_encoder", "model.gamma=2"): "model.gamma=2 and model.head='encoder'",
+    ("e2e_icl", "model.width=32"): "model.width=32 and model.head='descent'",
+    ("e2e_icl", "model.distance_bias=none"): "model.distance_bias='none' and model.head",
+    ("e2e_icl", "model.hidden=8"): "model.hidden=8 and model.expectation='exact'",
+    ("e2e_icl", "model.embedding_size=8"): "embedding_size=8 and model.embedding='simplex'",
+    ("e2e_icl", "model.n_points=50"): "model.n_points=50 and model.start='fourier'",
+    ("e2e_icl", "model.noise=0.5"): "model.noise=0.5 and model.init='random'",
+    ("paper_linear", "model.gamma=2"): "model.gamma=2 and model.kernel='linear'",
+    ("e2e_icl", "data.half_angle=0.1"): "half_angle=0.1 and sources=sphere",
+    ("e2e_icl", "data.roll_halves=true"): "roll_halves=True and sources=sphere",
+    ("e2e_icl", "data.factor_distance=scaled"): "factor_distance='scaled' and sources=",
+    ("e2e_icl", "data.pixel_scale=0.1"): "pixel_scale=0.1 and sources=sphere",
+    ("e2e_icl", "data.train_classes=2"): "train_classes=2 and sources=sphere",
+}
+
+
+@pytest.mark.parametrize(("given", "message"), VOID.items(), ids=" ".join)
+def test_an_option_without_effect_is_refused_with_what_excludes_it(given, message):
+    preset, override = given
+    with pytest.raises(ValueError, match=r"exclude each other: .* Leave \S+ out") as caught:
+        load_config(preset, [override])
+    assert message in str(caught.value)
+
+
+EFFECTIVE = {
+    "orig_icl": ["model.attend_to_r=false", "model.gamma=2", "model.scale=none"],
+    "e2e_encoder": ["model.kernel=rbf", "model.width=32", "model.sigma=2"],
+    "paper": ["model.n_points=50", "data.n=50", "model.hidden=8"],
+    "eig_icl": ["model.head=encoder", "model.scale=none", "model.width=32"],
+    "e2e_icl": ["data.sources=product", "data.half_angle=0.1", "data.n=50"],
+    "transformer": ["data.sources=digits", "data.train_classes=2", "data.n_classes=3"],
+}
+
+
+@pytest.mark.parametrize(("preset", "given"), EFFECTIVE.items(), ids=EFFECTIVE)
+def test_what_has_an_effect_or_is_the_default_is_taken(preset, given):
+    load_config(preset, given)
+
+
+def test_a_head_of_ones_own_may_read_any_option():
+    load_config("e2e_icl", ["model.head=mine:Head", "model.width=32", "model.gamma=2"])
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_show_prints_is_a_configuration(preset, tmp_path):
+    """It has every field, also those without effect."""
+    from icssl.app.cli.train import _as_toml
+
+    path = tmp_path / "run.toml"
+    path.write_text(_as_toml(load_config(preset).to_dict(complete=True)))
+    assert load_config(str(path)) == load_config(preset)
+
+
+def test_what_is_stored_may_hold_options_without_effect():
+    values = load_config("e2e_encoder").to_dict()
+    values["model"]["gamma"] = 3.0
+    assert config_from(values).model.gamma == 3.0
+
+
+@pytest.mark.parametrize(
+    ("preset", "override", "both"),
+    [
+        ("paper", "data.n=50", "model.n_points=100 and data.n=50 exclude each other"),
+        ("paper", "model.n_points=50", "model.n_points=50 and data.n=100 exclude each"),
+        ("transformer_positions", "data.n=300", "model.positions=200 and data.n=300 excl"),
+    ],
+)
+def test_a_model_of_one_size_needs_episodes_of_it(preset, override, both):
+    with pytest.raises(ValueError, match=re.escape(both)):
+        load_config(preset, [override])
+    load_config(preset, ["data.sources=images"])  # these have a number of their own

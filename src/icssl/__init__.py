@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from icssl.model.model_config import ModelConfig
     from icssl.model.transformer import ICSSLTransformer
     from icssl.tables.label_table import read_table
+    from icssl.training.config import TrainConfig, load_config
+    from icssl.training.loop import train
 
     __version__: str
 
@@ -25,10 +27,13 @@ __all__ = [
     "ICSSLTransformer",
     "LabelledFold",
     "ModelConfig",
+    "TrainConfig",
     "__version__",
+    "load_config",
     "load_model",
     "read_table",
     "save_model",
+    "train",
 ]
 
 _MODULES = {
@@ -40,9 +45,12 @@ _MODULES = {
     "ICSSLTransformer": "icssl.model.transformer",
     "LabelledFold": "icssl.classifier.labelled_fold",
     "ModelConfig": "icssl.model.model_config",
+    "TrainConfig": "icssl.training.config",
+    "load_config": "icssl.training.config",
     "load_model": "icssl.model.build",
     "read_table": "icssl.tables.label_table",
     "save_model": "icssl.model.build",
+    "train": "icssl.training.loop",
 }
 
 

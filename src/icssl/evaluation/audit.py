@@ -19,7 +19,14 @@ from icssl.episodes.episode import Episode
 from icssl.episodes.ground_truth import ground_truth
 from icssl.episodes.labels import majority_rate
 from icssl.episodes.stream import EpisodeStream
-from icssl.evaluation.metrics import Estimate, accuracy, compare_paired, interval
+from icssl.evaluation.metrics import (
+    NEAR,
+    Estimate,
+    accuracy,
+    compare_paired,
+    interval,
+    is_explained,
+)
 from icssl.evaluation.predictors import needed_truth
 from icssl.evaluation.scoring import each_of
 from icssl.methods import BASELINES, TITLES, Method
@@ -32,7 +39,6 @@ NULLS = (
     "free_head_eig_linear",
     "free_head",
 )
-NEAR = 0.02  # a null model this near explains a score, or one within the interval
 _RADIUS = 0.5  # of the ball, where the rule of the data is the median
 LARGEST = "largest class"
 
@@ -75,6 +81,7 @@ class Audit:
 
 
 EXPLAINS = "explains the score"
+UNDECIDED = "more than two points behind, but within the interval: take more episodes"
 LEAKS = "the order of the points matters"
 READS = "scores without points: something else gives classes away"
 Predict = Callable[[Episode], Float[Tensor, " b"]]
@@ -180,9 +187,10 @@ def _drawn(
 
 def _null_line(what: str, own: Tensor, score: Tensor) -> AuditLine:
     behind = compare_paired(own, score).difference
-    # A score below a null model's is not explained better, but is worth no more.
-    explains = behind.mean <= NEAR or behind.low <= 0
-    return AuditLine(what, interval(score), behind, EXPLAINS if explains else "")
+    finding = EXPLAINS if is_explained(behind.mean) else ""
+    if not finding and behind.low <= 0:
+        finding = UNDECIDED
+    return AuditLine(what, interval(score), behind, finding)
 
 
 def _order_line(own: Tensor, shuffled: Tensor) -> AuditLine:
@@ -252,7 +260,7 @@ def _rule_lines(
     rule = data.threshold if isinstance(data.threshold, str) else f"radius {data.threshold}"
     own, voted = predict(swapped), accuracy(vote(swapped), swapped).cpu()
     behind = compare_paired(own, voted).difference
-    explains = EXPLAINS + " under that rule" if behind.mean <= NEAR else ""
+    explains = EXPLAINS + " under that rule" if is_explained(behind.mean) else ""
     return [
         AuditLine(f"other classes ({rule})", interval(own), None),
         AuditLine(f"vote of the labels ({rule})", interval(voted), behind, explains),

@@ -18,6 +18,9 @@ from torch.nn.functional import normalize
 from icssl._util.random import generator_for
 from icssl.episodes.episode import Episode
 
+NEAR = 0.02
+"""Two points: a null model that comes so near to a score explains it."""
+
 _NAN = float("nan")
 _BINS = 15  # of the calibration error
 _REPLICATES = 1000  # bootstrap samples of its interval
@@ -104,6 +107,20 @@ def compare_paired(a: Float[Tensor, " a"], b: Float[Tensor, " b"]) -> Comparison
             f"{len(a)} and {len(b)}."
         )
     return Comparison(interval((a - b).double()))
+
+
+def is_explained(ahead: float) -> bool:
+    """Whether a null model explains a score that is so far ahead of its own.
+
+    It does so within two points, and where it is ahead itself. Intervals play no part: few
+    episodes or seeds make a score uncertain, but explain nothing.
+
+    Examples
+    --------
+    >>> is_explained(0.015), is_explained(0.03)
+    (True, False)
+    """
+    return ahead <= NEAR
 
 
 def accuracy(

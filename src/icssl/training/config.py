@@ -4,15 +4,17 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
-from icssl._util.config_fields import added_later, stated_values
+from icssl._util.config_fields import added_later, check_kinds, stated_values
 from icssl._util.errors import check_at_least, check_choice, check_positive
-from icssl.episodes.data_config import EIGENVECTORS, DataConfig
+from icssl.episodes.data_config import EIGENVECTORS, DataConfig, is_manifold
 from icssl.episodes.labels import label_count
+from icssl.episodes.void_options import check_data_effects
+from icssl.model.baseline import BaselineConfig
 from icssl.model.build import KINDS, AnyConfig, config_from_dict, config_to_dict
 from icssl.model.model_config import ModelConfig
+from icssl.model.void_options import check_effects
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class TrainConfig:
         for name in ("eigenmap_weight", "gamma_rate"):
             check_at_least(name, getattr(self, name), 0)
         self._check_gamma_rate()
+        self._check_points()
         check_positive("learning_rate", self.learning_rate)
         check_positive("clip", self.clip)
         for name in ("warmup", "final_rate"):
@@ -91,6 +94,23 @@ class TrainConfig:
             raise ValueError(
                 "laplacian_weight and eigenmap_weight need a model with stages 1 and 2, "
                 "that is features='eigenmap'."
+            )
+
+    def _check_points(self) -> None:
+        """Raise ``ValueError`` for a model that cannot take so many points."""
+        n, model = self.data.n, self.model
+        if not any(map(is_manifold, self.data.sources)):
+            return  # pictures and tables have their own number
+        if isinstance(model, ModelConfig) and model.tied_to_n and model.n_points != n:
+            learned = "learn_r_start=True" if model.learn_r_start else "start='learned'"
+            raise ValueError(
+                f"model.n_points={model.n_points} and data.n={n} exclude each other: with "
+                f"{learned} a model has one number of points. Give both the same number."
+            )
+        if isinstance(model, BaselineConfig) and 0 < model.positions < n:
+            raise ValueError(
+                f"model.positions={model.positions} and data.n={n} exclude each other: "
+                "every point needs a position. Give at least as many positions as points."
             )
 
     def _check_gamma_rate(self) -> None:
@@ -152,7 +172,7 @@ def config_from(values: Mapping[str, Any]) -> TrainConfig:
         values["model"] = _model_config(values["model"])
     if "labels" in values:
         values["labels"] = _as_tuple(values["labels"])
-    _check_kinds(TrainConfig, values)
+    check_kinds(TrainConfig, values)
     return TrainConfig(**values)
 
 
@@ -191,7 +211,12 @@ def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
         check_choice("configuration", name, PRESETS, "a file that ends in .toml")
     for override in overrides:
         _set(values, override)
-    return config_from(values)
+    config = config_from(values)
+    # Not in config_from: stored configurations may hold options without effect.
+    if isinstance(config.model, ModelConfig):
+        check_effects(config.model, values.get("model", ()))
+    check_data_effects(config.data, values.get("data", ()))
+    return config
 
 
 def with_data_options(data: DataConfig, overrides: Iterable[str]) -> DataConfig:
@@ -207,7 +232,11 @@ def with_data_options(data: DataConfig, overrides: Iterable[str]) -> DataConfig:
         _set(values, override)
     if "sources" in values:
         raise ValueError("sources cannot be an option here: name the source itself.")
-    return _data_config({**{f.name: getattr(data, f.name) for f in fields(data)}, **values})
+    config = _data_config(
+        {**{f.name: getattr(data, f.name) for f in fields(data)}, **values}
+    )
+    check_data_effects(config, values)
+    return config
 
 
 def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
@@ -264,52 +293,19 @@ def _data_config(values: Mapping[str, Any]) -> DataConfig:
     for name in ("sources", "factors"):
         if name in values:
             values[name] = _as_tuple(values[name])
-    _check_kinds(DataConfig, values, "data.")
+    check_kinds(DataConfig, values, "data.")
     return DataConfig(**values)
 
 
 def _model_config(values: Mapping[str, Any]) -> AnyConfig:
     kind = values.get("kind", "icssl")
     if kind in KINDS:
-        _check_kinds(KINDS[kind][0], values, "model.")
+        check_kinds(KINDS[kind][0], values, "model.")
     return config_from_dict(values)
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
-
-
-_TYPE_WORDS = {
-    int: "a whole number",
-    float: "a number",
-    str: "a word",
-    bool: "true or false",
-}
-
-
-def _check_kinds(cls: type, values: Mapping[str, Any], prefix: str = "") -> None:
-    """Raise ``ValueError`` unless every value is of its field's kind."""
-    for known_field in fields(cls):
-        name, value = known_field.name, values.get(known_field.name)
-        if name in values and not _is_of_kind(value, known_field.type):
-            kinds = get_args(known_field.type) or (known_field.type,)
-            words = [_TYPE_WORDS[kind] for kind in kinds if kind in _TYPE_WORDS] or [
-                "a table"
-            ]
-            raise ValueError(f"{prefix}{name} must be {' or '.join(words)}, got {value!r}.")
-
-
-def _is_of_kind(value: Any, kind: Any) -> bool:
-    """Whether a plain value fits a type: a whole number is a float, true is no int."""
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(
-            _is_of_kind(v, get_args(kind)[0]) for v in value
-        )
-    if get_origin(kind) in (Union, UnionType):
-        return any(_is_of_kind(value, option) for option in get_args(kind))
-    if kind is not bool and isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float) if kind is float else kind)
 
 
 # The trained methods. Those with "paper" in their names, and `transformer_unscaled`, see

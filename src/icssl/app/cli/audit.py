@@ -72,6 +72,7 @@ def audit(
             tables = [_table_of_paper(subject, profile)]
         else:
             check_device(device)
+            _check_subject(subject)
             options = {"steps": steps, "seed": seed, "device": device}
             method, config, budgets = _prepared(
                 subject, _config_of(data, threshold, option or []), labels, options, show
@@ -96,6 +97,42 @@ _TABLES = (
     "alignment",
     "params",
 )
+
+
+# What `icssl audit` measures beside it: shuffled points, noise, another rule of classes.
+_OF_ONE_METHOD = {
+    "id-ood": "icssl audit paper --data cylinder --labels 3,21,39 --steps 300",
+    "ablation": "icssl audit paper_lap_pe_1layer --data product --labels 3,20 --steps 300",
+    **dict.fromkeys(
+        ("image-transfer", "image-text-claims"),
+        "icssl audit paper --data images -O pixel_scale=0.001 -O shuffle_frames=false "
+        "--steps 300",
+    ),
+}
+
+
+def _check_subject(subject: str) -> None:
+    """Raise ``ValueError`` for what is neither a method nor a table that is printed."""
+    from icssl._util.errors import did_you_mean, list_names
+    from icssl._util.references import is_reference
+    from icssl.bench.paper.catalogue import ARTEFACTS
+    from icssl.evaluation.predictors import METHODS
+
+    tables = f"a table of the paper ({list_names(_TABLES)})"
+    own = "what icssl train wrote, or module:Class"
+    if subject in ARTEFACTS:
+        raise ValueError(
+            f"the paper prints no numbers for {subject!r}, so that there is nothing to "
+            f"audit: choose {tables}, a method (see icssl evaluate --list), {own}."
+        )
+    path = Path(subject)
+    if subject in METHODS or is_reference(subject) or path.exists() or path.suffix:
+        return
+    raise ValueError(
+        f"unknown subject {subject!r}: choose {tables}, a method "
+        f"({list_names(sorted(METHODS))}), {own}."
+        f"{did_you_mean(subject, [*METHODS, *_TABLES])}"
+    )
 
 
 def _config_of(source: str, threshold: str, options: Sequence[str]) -> Any:
@@ -179,7 +216,14 @@ def _table_of_paper(name: str, profile: str) -> Any:
     ]
     header = ("number", *(column.replace("_", " ") for column in columns))
     note = f"Profile {profile}, from stored rows; what was not run is empty."
-    return Table(f"{name}, audited", header, tuple(cells), (note,))
+    notes = [note]
+    if name in _OF_ONE_METHOD:
+        notes.append(
+            "Not in stored rows: the method with its points shuffled, with noise in place "
+            f"of points, and under another rule of the classes. `{_OF_ONE_METHOD[name]}` "
+            "trains one method and measures them."
+        )
+    return Table(f"{name}, audited", header, tuple(cells), tuple(notes))
 
 
 def _print(console: Console, table: Any) -> None:

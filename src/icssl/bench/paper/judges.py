@@ -6,10 +6,15 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from icssl.bench.paper import imagenet
-from icssl.bench.paper.artefact import Cell, Profile
+from icssl.bench.paper.artefact import Cell, Profile, Rows
 from icssl.bench.paper.image_transfer import CURVE_SET, SETS, transfer_cell
 from icssl.bench.paper.params import published_parameters
-from icssl.bench.paper.statistics import difference_of, mean_of
+from icssl.bench.paper.statistics import (
+    difference_of,
+    difference_of_gains,
+    mean_of,
+    rank_correlation,
+)
 from icssl.bench.paper.table_cells import SURFACES, source_title
 from icssl.bench.paper.verdicts import (
     BREAK,
@@ -24,6 +29,7 @@ from icssl.bench.paper.verdicts import (
     Judge,
     Pair,
     contrast_mean,
+    dead_text,
     judge_contrast,
     points_text,
     verdict_of,
@@ -48,19 +54,67 @@ def over(
     return judge
 
 
-def within(artefact: str, pairs: Iterable[Pair], bound: float) -> Judge:
-    """Return the judge of a difference that is said to be small, whatever its sign."""
-    contrast = Contrast(artefact, tuple(pairs))
+def within(
+    artefact: str,
+    pairs: Iterable[Pair],
+    bounds: tuple[float, float],
+    nulls: Sequence[str] = (),
+) -> Judge:
+    """Return the judge of a difference that is said to lie between two bounds.
+
+    Null models are shown and explain nothing: without training there is no difference of
+    training, so they lie within the bounds by themselves.
+    """
+    contrast = Contrast(artefact, tuple(pairs), nulls=tuple(nulls))
 
     def judge(profile: Profile, evidence: Evidence) -> Finding:
         found = judge_contrast(contrast, evidence)
         if found.verdict == NOT_RUN:
             return found
-        mean = contrast_mean(evidence[artefact], contrast.pairs)
-        if max(abs(mean.low), abs(mean.high)) < bound:
-            return Finding(found.ours, "", REPRODUCED)
-        large = mean.low > bound or mean.high < -bound
-        return Finding(found.ours, "", NOT if large else INCONCLUSIVE)
+        rows = evidence[artefact]
+        verdict = _verdict_within(rows, contrast.pairs, bounds)
+        return Finding(found.ours, found.null, verdict)
+
+    return judge
+
+
+def _verdict_within(rows: Rows, pairs: Sequence[Pair], bounds: tuple[float, float]) -> str:
+    """Return the verdict on a mean difference by two bounds, and by seeds that failed."""
+    mean = contrast_mean(rows, pairs)
+    if bounds[0] < mean.low and mean.high < bounds[1]:
+        return REPRODUCED
+    if mean.high >= bounds[0] and mean.low <= bounds[1]:
+        return INCONCLUSIVE
+    # Dead seeds of the side that is too low may be all that carries it out of the bounds.
+    lower = [p.first if mean.high < bounds[0] else p.second for p in pairs]
+    failed = dead_text(rows, [cell for cell in lower if cell is not None])
+    return INCONCLUSIVE if failed else NOT
+
+
+def gains_more(artefact: str, pairs: Sequence[Pair], others: Sequence[Pair]) -> Judge:
+    """Return the judge of whether one mean difference is larger than another one."""
+
+    def judge(profile: Profile, evidence: Evidence) -> Finding:
+        rows = evidence.get(artefact, {})
+        both = (*pairs, *others)
+        if any(cell not in rows for pair in both for cell in pair[1:]):
+            return Finding("")
+        gains = [
+            [(rows[pair.first], rows[pair.second]) for pair in each if pair.second]
+            for each in (pairs, others)
+        ]
+        found = difference_of_gains(*gains)
+        verdict = verdict_of(found, 0.0)
+        if verdict == NOT and dead_text(rows, [pair.first for pair in pairs]):
+            verdict = INCONCLUSIVE
+        texts = [
+            f"{each[0].first.kernel}: {points_text(contrast_mean(rows, each))}"
+            for each in (pairs, others)
+        ]
+        text = f"difference of gains {points_text(found)} points{BREAK}{', '.join(texts)}"
+        if dead := dead_text(rows, [cell for pair in both for cell in pair[1:] if cell]):
+            text += f"{BREAK}{dead} seeds learned nothing"
+        return Finding(text, "", verdict)
 
     return judge
 
@@ -204,6 +258,31 @@ def transition(profile: Profile, evidence: Evidence) -> Finding:
         f"{separation.low:,} to {separation.high:,} (first seed)"
     )
     return Finding(text, "", INCONCLUSIVE if falls or not jumps else verdict)
+
+
+def separation_follows_accuracy(profile: Profile, evidence: Evidence) -> Finding:
+    """Judge whether separation and accuracy rank models and sizes alike.
+
+    Separation is stored for the first seed, so accuracy is of the first seed too. The
+    interval takes the points for independent, which those of one curve are not.
+    """
+    rows = evidence["imagenet"]
+    cells = [
+        _on_features(profile, method, size)
+        for method in ("e2e_icl", "transformer")
+        for size in profile.sizes
+    ]
+    separations = [imagenet.method_value(rows, cell, "separation_second") for cell in cells]
+    if any(cell not in rows for cell in cells) or None in separations:
+        return Finding("")
+    accuracies = [rows[cell]["seeds"][0] for cell in cells]
+    found = rank_correlation(accuracies, [point[0] for point in separations if point])
+    low, high = math.tanh(found.low), math.tanh(found.high)
+    text = (
+        f"rank correlation {math.tanh(found.mean):.2f} ({low:.2f} to {high:.2f}) over "
+        f"{found.count} models (first seed)"
+    )
+    return Finding(text, "", verdict_of(found, 0.0))
 
 
 # --- Alignment

@@ -17,7 +17,6 @@ from icssl.bench.paper.statistics import learned_seeds
 from icssl.bench.paper.table_cells import other_surfaces
 from icssl.bench.paper.verdicts import (
     ARTEFACT,
-    NEAR,
     NOT,
     NOT_RUN,
     REPRODUCED,
@@ -25,6 +24,7 @@ from icssl.bench.paper.verdicts import (
     Evidence,
 )
 from icssl.bench.probes import EIG
+from icssl.evaluation.metrics import NEAR
 
 _NAMED = ("artefact", "data", "kernel", "method", "setting", "context", "metric")
 COLUMNS = (

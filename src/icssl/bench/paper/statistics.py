@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from scipy.special import stdtrit
+from scipy.stats import rankdata
 from torch import Tensor
 
 from icssl._util.random import generator_for
@@ -24,6 +25,8 @@ Row = dict[str, Any]
 
 _SAMPLES = 2000
 _NORMAL = 1.959964
+_HIGHEST = 1 - 1e-6  # correlation whose z is still a number
+_SPEARMAN = 1.06  # variance of z times n - 3, where it is of ranks
 _EPISODES = ("data", "labels", "episodes", "seed")  # fields of a spec that decide them
 _BELOW_A_GUESS = 0.05  # nats that a model which learned anything is below a guess
 DEAD = 0.02  # a seed no further than this above the largest class has learned nothing
@@ -125,6 +128,37 @@ def mean_difference(pairs: Sequence[tuple[Row, Row | None]]) -> Estimate:
         values = values - torch.stack([accuracies_of(row) for row in seconds])
         seeds.append(_mean_by_seed(seconds))
     return two_way(seeds, values.mean(dim=0))
+
+
+def difference_of_gains(
+    pairs: Sequence[tuple[Row, Row]], others: Sequence[tuple[Row, Row]]
+) -> Estimate:
+    """Return one mean difference minus another one, all on the same episodes.
+
+    Rows of each of the four places share models, as in :func:`mean_difference`.
+    """
+    columns = [*zip(*pairs, strict=True), *zip(*others, strict=True)]
+    values = [torch.stack([accuracies_of(row) for row in rows]) for rows in columns]
+    gains = (values[0] - values[1]) - (values[2] - values[3])
+    return two_way([_mean_by_seed(rows) for rows in columns], gains.mean(dim=0))
+
+
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Estimate:
+    """Return Fisher's z of Spearman's correlation: its tanh is the correlation.
+
+    The interval is that of Fieller, Hartley and Pearson (1957), for independent points.
+
+    Examples
+    --------
+    >>> found = rank_correlation([1, 2, 3, 4, 5, 6], [1, 2, 4, 3, 5, 6])
+    >>> round(math.tanh(found.mean), 3), found.count
+    (0.943, 6)
+    """
+    ranks = torch.stack([torch.from_numpy(rankdata(values)) for values in (x, y)])
+    found = float(torch.corrcoef(ranks)[0, 1].nan_to_num())  # a constant follows nothing
+    # A perfect correlation has an infinite z; no interval of so few points says that much.
+    z = math.atanh(min(max(found, -_HIGHEST), _HIGHEST))
+    return Estimate(z, _NORMAL * (_SPEARMAN / (len(x) - 3)) ** 0.5, len(x))
 
 
 def _mean_by_seed(rows: Sequence[Row]) -> list[float]:

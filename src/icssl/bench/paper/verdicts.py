@@ -17,7 +17,7 @@ from icssl.bench.paper.statistics import (
     mean_difference,
     mean_of,
 )
-from icssl.evaluation.metrics import Estimate
+from icssl.evaluation.metrics import Estimate, is_explained
 from icssl.evaluation.predictors import METHODS
 
 REPRODUCED, DIRECTION = "reproduced", "reproduced in direction"
@@ -33,7 +33,6 @@ SURVIVES = {
     INCONCLUSIVE: "undecided",
 }
 BREAK = "<br>"  # between lines of a cell, in Markdown as in HTML
-NEAR = 0.02  # a null model explains what it comes this near to, or exceeds
 RULES = (
     "Each statement has one primary comparison per protocol, a mean over the cells that "
     "the text names, with a 95% interval over seeds and episodes (a two-way bootstrap). "
@@ -116,14 +115,14 @@ def judge_contrast(contrast: Contrast, evidence: Evidence) -> Finding:
     is_level = contrast.pairs[0].second is None
     verdict = verdict_of(found, contrast.least, is_level=is_level)
     nulls = _null_estimates(rows, contrast)
-    explained = [name for name, e in nulls.items() if e.mean >= found.mean - NEAR]
+    explained = [name for name, e in nulls.items() if is_explained(found.mean - e.mean)]
     if verdict in (REPRODUCED, DIRECTION) and explained:
         verdict = ARTEFACT
     # A dead seed of the other model can only help the statement: it excuses nothing.
-    if verdict == NOT and _dead(rows, [pair.first for pair in contrast.pairs]):
+    if verdict == NOT and dead_text(rows, [pair.first for pair in contrast.pairs]):
         verdict = INCONCLUSIVE
     both = [cell for pair in contrast.pairs for cell in pair[1:] if cell is not None]
-    dead = _dead(rows, both)
+    dead = dead_text(rows, both)
     text = _text(contrast.pairs, estimates, found, is_level)
     if dead:
         text += f"{BREAK}{dead} seeds learned nothing"
@@ -192,7 +191,7 @@ def _swapped(second: Cell | None, method: str, null: str) -> Cell | None:
     return null_cell(second, null)
 
 
-def _dead(rows: Rows, cells: Iterable[Cell]) -> str:
+def dead_text(rows: Rows, cells: Iterable[Cell]) -> str:
     """Return how many seeds of some models learned nothing, as text.
 
     A model is judged at the most labels of those compared: a seed may be no better than a
