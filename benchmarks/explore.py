@@ -81,7 +81,12 @@ def open_browser():
         return None
     options = webdriver.ChromeOptions()
     options.binary_location = binary
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--enable-unsafe-swiftshader",  # plots of many points, without a graphics card
+    ):
         options.add_argument(argument)
     service = webdriver.ChromeService(driver)
     browser = webdriver.Chrome(options=options, service=service)

@@ -62,7 +62,7 @@ def test_summary_counts_rows_labels_and_reach(labelling):
     first, second = summary_lines(labelling)
     assert first == "four <rows>: 4 rows, 2 labelled, 2 columns, 2 classes. Model: small."
     assert second.startswith("Mean confidence 0.625 over the 2 rows")
-    assert "label; 1 of them have a reach below 0.1" in second
+    assert "label; 1 of them has a reach below 0.1" in second
     near = replace(labelling.tally, unreached=0).lines[1]
     assert near.endswith("all of them are like some labelled row.")
     assert class_rows(labelling) == (("x", "1", "2", "0.500"), ("y", "1", "2", "0.750"))

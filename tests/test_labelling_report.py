@@ -33,7 +33,7 @@ def test_the_report_is_one_file_with_pictures_and_escapes_cells(labelling):
     counts = re.findall(r"<title>(\d+) rows", histogram)
     assert [int(count) for count in counts if count != "0"] == [1, 1]
     assert "four &lt;rows&gt;" in page
-    assert "<li>column &lt;i&gt;&#x27;a&#x27;&lt;/i&gt; looks odd.</li>" in page
+    assert "<li>Column &lt;i&gt;&#x27;a&#x27;&lt;/i&gt; looks odd.</li>" in page
     assert "--drop" not in page
     assert "<td>&lt;b&gt;</td>" in page
     assert not re.search(r"(src|href)=[\"']?(http|/)|url\(|@import|<script", page)

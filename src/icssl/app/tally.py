@@ -85,10 +85,11 @@ class Tally:
     def _reach_text(self) -> str:
         if not self.unreached:
             return "all of them are like some labelled row."
-        return (
-            f"{self.unreached:,} of them have a reach below {UNREACHED:g}: they are hardly "
-            "like any labelled row, so check these."
-        )
+        if self.unreached == 1:
+            is_far = f"1 of them has a reach below {UNREACHED:g}: it is"
+            return f"{is_far} hardly like any labelled row, so check it."
+        are_far = f"{self.unreached:,} of them have a reach below {UNREACHED:g}: they are"
+        return f"{are_far} hardly like any labelled row, so check these."
 
     @property
     def class_rows(self) -> tuple[tuple[str, ...], ...]:

@@ -28,7 +28,7 @@ _COLOUR_MAP = "Cividis"  # from dark to bright, for the colour-blind too
 _GREY = "#808080"  # inside a scene: readable on white and on black
 _LINE = {"width": 1, "color": _GREY}
 _LONGEST_NAME = 40  # characters of a class's name
-_MOST_SVG = 1_000  # points; more are drawn with WebGL
+_MANY = 1_000  # points; more are drawn small and without an outline, or a click takes long
 _MOST_NAMED = 12  # labelled points; names of more would lie on each other
 
 # The figure that is shown where there is nothing to draw.
@@ -97,7 +97,7 @@ def cloud_figure(
             points,
             np.flatnonzero((shown == code) & (labels < 0)),
             name=_literal_name(int(code), names),
-            marker={"size": 7, "color": colour_of(int(code)), "line": _LINE},
+            marker={**_plain_marker(len(points)), "color": colour_of(int(code))},
             symbol=symbol_of(int(code)),
         )
         for code in np.unique(shown[labels < 0])
@@ -120,13 +120,12 @@ def value_figure(
 ) -> Figure:
     """Draw points coloured by a number from 0 to ``top``, with a colour bar."""
     marker = {
-        "size": 7,
+        **_plain_marker(len(points)),
         "color": _short(values),
         "colorscale": _COLOUR_MAP,
         "cmin": 0,
         "cmax": float(values.max()) if top is None else top,
         "colorbar": {"title": {"text": title}, "thickness": 12, "len": 0.8},
-        "line": _LINE,
     }
     trace = _points(points, np.arange(len(points)), title, marker, "circle")
     texts = [f"point {i}: {title} {value:.3g}" for i, value in enumerate(values)]
@@ -137,10 +136,15 @@ def value_figure(
     )
 
 
+def _plain_marker(points: int) -> dict[str, Any]:
+    """Return how a point without a label is drawn, among so many points."""
+    return {"size": 7, "line": _LINE} if points <= _MANY else {"size": 5}
+
+
 def _label_traces(
     points: ndarray, labels: ndarray, names: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Draw labelled points large, outlined and named: not only by colour."""
+    """Draw labelled points large and outlined, one of each class with its name."""
     traces = []
     for code in np.unique(labels[labels >= 0]):
         name = _literal_name(int(code), names)
@@ -149,32 +153,32 @@ def _label_traces(
         marker["line"] = {"width": 2, "color": _GREY}
         trace = _points(points, rows, f"{name}, labelled", marker, symbol_of(int(code)))
         if (labels >= 0).sum() <= _MOST_NAMED:
-            trace = _with_words(trace, name)
+            trace = _with_words(trace, [name, *[""] * (len(rows) - 1)])
         traces.append(trace)
     return traces
 
 
-def _with_words(trace: dict[str, Any], words: str) -> dict[str, Any]:
-    """Return the trace with words above its points.
+def _with_words(trace: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Return the trace with words above its points, one text for each.
 
     They are plain texts: words in a template could contain a template themselves.
     """
     trace = {**trace, "showlegend": False}
-    if trace["type"] == "scattergl":  # it shows tags and entities as they are
-        trace["type"] = "scatter"
-    bold = [f"<b>{words}</b>"] * len(trace["customdata"])
+    bold = [f"<b>{text}</b>" if text else "" for text in words]
     return {**trace, "mode": "markers+text", "text": bold, "textposition": "top center"}
 
 
 def _points(
     points: ndarray, rows: ndarray, name: str, marker: dict[str, Any], symbol: str
 ) -> dict[str, Any]:
-    """Return a trace of some points; a click tells the point by ``customdata``."""
+    """Return a trace of some points; a click tells the point by ``customdata``.
+
+    Not drawn by WebGL, for which plotly compiles code, and the page lets none be compiled.
+    """
     solid = points.shape[1] == 3
-    kind = "scatter" if len(points) <= _MOST_SVG else "scattergl"
     size = marker["size"] * (0.5 if solid else 1)  # points in a scene look larger
     trace = {
-        "type": "scatter3d" if solid else kind,
+        "type": "scatter3d" if solid else "scatter",
         "mode": "markers",
         "name": name,
         "customdata": rows.tolist(),
@@ -323,7 +327,7 @@ def reason_cloud(
         marker = {"size": 8 + 20 * abs(part) / largest, "color": colour_of(code)}
         marker["line"] = {"width": 2, "color": _GREY}
         trace = _points(points, np.array([row]), "labelled", marker, symbol_of(code))
-        traces.append(_with_words(trace, f"{part:+.2f}"))
+        traces.append(_with_words(trace, [f"{part:+.2f}"]))
     return _figure(points, traces, selected, revision)
 
 

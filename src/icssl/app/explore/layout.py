@@ -249,6 +249,7 @@ def _data() -> list[Any]:
             f"CSV and Excel files and others, up to {MOST_BYTES // 2**20} MB and "
             f"{MOST_ROWS:,} rows. Rows to label have an empty cell in the column of "
             "labels. The file stays on this machine.",
+            id="about-files",
             className="small",
         ),
         html.Div(id="data-controls", children=_file_controls()),
