@@ -118,7 +118,6 @@ TOY_MODELS = {
     "transformer": ["model.width=16", "model.feed_forward=32"],
     "transformer_unscaled": ["model.width=16", "model.feed_forward=32"],
     "transformer_positions": ["model.width=16", "model.feed_forward=32"],
-    "eig_icl_gamma": ["data.episodes=8"],
     "paper_eig_icl": ["data.episodes=8"],
     "paper_combined": ["model.n_points=20", "data.episodes=8"],
     **{

@@ -23,7 +23,7 @@ from icssl.bench.batches import AT_ONCE, Training, batches_of, train_batch
 from icssl.bench.probes import EIG, Alignment, Mechanism
 from icssl.bench.render import Picture, Table, save_picture, write_page
 from icssl.bench.runner import run_missing
-from icssl.bench.spec import Scores, Spec, accuracies_of
+from icssl.bench.spec import TEST_SEED, Scores, Spec, accuracies_of
 from icssl.bench.store import Store, read_runs
 from icssl.episodes.data_config import DataConfig
 from icssl.episodes.stream import EpisodeStream
@@ -428,7 +428,7 @@ def test_rows_are_those_of_evaluate(store):
         "second": models[1],
         "1-NN": BASELINES["nearest_neighbour"],
     }
-    rows = evaluate(methods, SPHERE, [3, 5], seed=7, **FEW)
+    rows = evaluate(methods, SPHERE, [3, 5], seed=TEST_SEED, **FEW)
     direct = {(row.method, row.labels): row for row in rows}
     wanted = {
         0: direct["both", 3],
@@ -571,8 +571,8 @@ def test_every_method_of_a_suite_is_scored_on_the_same_episodes(store, monkeypat
 
 def test_test_episodes_do_not_depend_on_the_device(device):
     """Models are scored on a GPU and classical methods on the CPU: they must be paired."""
-    here = evaluation._draw(SPHERE, "test", 3, 7, "cpu", 5)
-    there = evaluation._draw(SPHERE, "test", 3, 7, device, 5)
+    here = evaluation._draw(SPHERE, "test", 3, TEST_SEED, "cpu", 5)
+    there = evaluation._draw(SPHERE, "test", 3, TEST_SEED, device, 5)
     assert torch.equal(here.x, there.x.cpu())
     assert torch.equal(here.labelled, there.labelled.cpu())
     spec = Alignment(EIG, FIRST, SPHERE, 5, episodes=3)
@@ -598,7 +598,7 @@ def staged():
 def episode():
     """The test episodes of a probe with 3 labels, drawn by hand."""
     data = DataConfig(("sphere",), n=20, eigenvectors=4)
-    return EpisodeStream(data.build(), 4, 7, "test").at(0, 3)
+    return EpisodeStream(data.build(), 4, TEST_SEED, "test").at(0, 3)
 
 
 @pytest.mark.parametrize("sides", ["both", "truth first", "truth second"])

@@ -58,7 +58,7 @@ def test_an_override_sets_its_field_and_no_other(override, holds):
 def test_overrides_keep_the_rest_of_a_preset():
     config = load_config("eig_icl", ["data.sources=torus", "model.gamma=2"])
     assert config.data.episodes == PRESETS["eig_icl"]["data"]["episodes"]
-    assert config.model == ModelConfig.preset("eig_icl", gamma=2)
+    assert config.model == ModelConfig.preset("eig_icl", gamma=2, step_size=16)
 
 
 def test_the_last_override_wins():
@@ -75,7 +75,7 @@ def test_a_file_holds_fields_and_tables(tmp_path):
     assert (config.steps, config.labels, config.data.n) == (8, (3, 0.5), 30)
     assert config.data.sources == ("cone",)
     assert config.data.episodes == PRESETS["eig_icl"]["data"]["episodes"]
-    assert config.model == ModelConfig.preset("eig_icl", k=3)
+    assert config.model == ModelConfig.preset("eig_icl", k=3, step_size=16)
 
 
 def test_an_empty_file_is_the_defaults(tmp_path):
@@ -260,7 +260,7 @@ VOID = {
     ("e2e_icl", "model.distance_bias=none"): "model.distance_bias='none' and model.head",
     ("e2e_icl", "model.hidden=8"): "model.hidden=8 and model.expectation='exact'",
     ("e2e_icl", "model.embedding_size=8"): "embedding_size=8 and model.embedding='simplex'",
-    ("e2e_icl", "model.n_points=50"): "model.n_points=50 and model.start='fourier'",
+    ("e2e_icl", "model.n_points=50"): "model.n_points=50 and model.start='waves'",
     ("e2e_icl", "model.noise=0.5"): "model.noise=0.5 and model.init='random'",
     ("paper_linear", "model.gamma=2"): "model.gamma=2 and model.kernel='linear'",
     ("e2e_icl", "data.half_angle=0.1"): "half_angle=0.1 and sources=sphere",
@@ -283,7 +283,7 @@ EFFECTIVE = {
     "orig_icl": ["model.attend_to_r=false", "model.gamma=2", "model.scale=none"],
     "e2e_encoder": ["model.kernel=rbf", "model.width=32", "model.sigma=2"],
     "paper": ["model.n_points=50", "data.n=50", "model.hidden=8"],
-    "eig_icl": ["model.head=encoder", "model.scale=none", "model.width=32"],
+    "eig_icl": ["gamma_rate=0", "model.head=encoder", "model.width=32"],
     "e2e_icl": ["data.sources=product", "data.half_angle=0.1", "data.n=50"],
     "transformer": ["data.sources=digits", "data.train_classes=2", "data.n_classes=3"],
 }

@@ -47,7 +47,7 @@ _MODELS = (
     MethodEntry(
         "e2e_icl", "Our variant of E2E-ICL", style=Style("#0072b2", "o"), is_trained=True
     ),
-    MethodEntry("e2e_waves", "Our variant of E2E-ICL, start of waves", is_trained=True),
+    MethodEntry("e2e_linear", "Our variant of E2E-ICL, linear kernel", is_trained=True),
     MethodEntry(
         "e2e_wide",
         "Our variant of E2E-ICL, k = 12, 4 steps",
@@ -62,8 +62,6 @@ _MODELS = (
     ),
     MethodEntry("eig_icl", "Eig+ICL", style=Style("#009e73", "^"), is_trained=True),
     MethodEntry("orig_icl", "Orig+ICL", style=Style("#cc79a7", "D"), is_trained=True),
-    MethodEntry("eig_icl_gamma", "Eig+ICL, gamma at its optimum", is_trained=True),
-    MethodEntry("orig_icl_gamma", "Orig+ICL, gamma at its optimum", is_trained=True),
     MethodEntry(
         "transformer",
         "Transformer baseline",

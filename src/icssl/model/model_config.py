@@ -307,11 +307,9 @@ _PRESETS: dict[str, dict[str, Any]] = {
 PRESETS = tuple(_PRESETS)
 
 OF_TRAINING = {
-    **dict.fromkeys(("e2e_icl", "e2e_waves", "e2e_wide"), "free"),
+    **dict.fromkeys(("e2e_icl", "e2e_linear", "e2e_wide"), "free"),
     **dict.fromkeys(("lap_linear", "lap_pe_1layer"), "free"),
     "e2e_encoder": "encoder",
-    "eig_icl_gamma": "eig_icl",
-    "orig_icl_gamma": "orig_icl",
     **dict.fromkeys(("paper_linear", "paper_combined"), "paper"),
 }
 """Presets of ``icssl train`` that are none here, with the preset of their models."""

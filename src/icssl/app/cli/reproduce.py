@@ -103,7 +103,9 @@ def reproduce(
             store = Store(folder / "rows.jsonl")
             chosen = _runner(engine, address, gpus_per_task, device, minutes, workers)
             run = stack.enter_context(chosen)
-        names = list(ARTEFACTS) if artefact == "all" else [artefact]
+        names = [artefact]
+        if artefact == "all":
+            names = _with_their_data(console, list(ARTEFACTS), PROFILES[profile])
         console.print(PROFILES[profile].note)
         with console.status("..."):
             specs = all_specs(names, PROFILES[profile])
@@ -121,6 +123,21 @@ def reproduce(
         console.print("Run the same command again to go on.")
     if failures:
         raise typer.Exit(1)
+
+
+def _with_their_data(console: Console, names: list[str], profile: Any) -> list[str]:
+    """Return the artefacts whose data are here, and say which are left out."""
+    from icssl.bench.paper.imagenet import ALIGNMENT, ARTEFACT
+
+    features = profile.features
+    if Path(features).exists() or not Path(features).suffix:  # a name, such as "digits"
+        return names
+    absent = [artefact.name for artefact in (ARTEFACT, ALIGNMENT)]
+    console.print(
+        f"{' and '.join(absent)} are left out: {features} does not exist. In a clone, "
+        f"python scripts/fetch_cifar10_features.py {features} makes it."
+    )
+    return [name for name in names if name not in absent]
 
 
 @contextmanager

@@ -27,11 +27,9 @@ class Profile:
         Models per trained method, and models per method of the ablation.
     steps, batch : int
         Training steps of a model with a descent head, and episodes per step.
-    encoder_steps : int
-        Training steps of an encoder head or the Transformer baseline.
-    hard_steps : int
-        Training steps of these two on every single source but the Swiss roll, where they
-        learn more slowly.
+    encoder_batch : int
+        Episodes per step of an encoder head or a Transformer, which learn more slowly:
+        they see as many episodes in more steps.
     eigenvector_episodes : int
         Different episodes with ground truth that Eig+ICL is trained on.
     image_episodes : int
@@ -61,8 +59,7 @@ class Profile:
     runs: int
     steps: int
     batch: int
-    encoder_steps: int
-    hard_steps: int
+    encoder_batch: int
     eigenvector_episodes: int
     image_episodes: int
     episodes: int
@@ -75,6 +72,10 @@ class Profile:
     literal_seeds: int = 1
     literal_steps: int = 12
     literal_batch: int = 16
+
+    def steps_of(self, batch: int) -> int:
+        """Return in how many steps of this batch a model sees as many episodes as all."""
+        return max(1, self.steps * self.batch // batch)
 
 
 PROFILES = {
@@ -89,8 +90,7 @@ PROFILES = {
         runs=2,
         steps=12,
         batch=16,
-        encoder_steps=12,
-        hard_steps=12,
+        encoder_batch=16,
         eigenvector_episodes=64,
         image_episodes=24,
         episodes=24,
@@ -105,18 +105,16 @@ PROFILES = {
         name="full",
         note=(
             "Profile full: sizes are ours, as the paper prints none of the training. "
-            "Three seeds, but ten in the ablation, five under the paper's own conditions, "
-            "where each model sees 4,800 episodes, and one under the two rules of id-ood "
-            "whose classes are uneven."
+            "Five seeds, but ten in the ablation. Each model sees 32,000 episodes, and "
+            "19,200 under the paper's own conditions."
         ),
         judges=True,
-        seeds=3,
+        seeds=5,
         runs=10,
         steps=500,
-        batch=128,
-        encoder_steps=1000,
-        hard_steps=4000,
-        eigenvector_episodes=2000,
+        batch=64,
+        encoder_batch=8,
+        eigenvector_episodes=1000,
         image_episodes=1000,
         episodes=500,
         tuning=200,
@@ -127,7 +125,7 @@ PROFILES = {
         iterations=3000,
         literal_seeds=5,
         literal_steps=1200,
-        literal_batch=4,
+        literal_batch=16,
     ),
 }
 
@@ -148,8 +146,9 @@ class Cell(NamedTuple):
         A name of :data:`icssl.evaluation.predictors.METHODS`, or what an artefact compares.
     kernel : {"", "rbf", "linear"}
         Kernel of a descent head.
-    setting : {"id", "ood"}
-        Trained on the source itself, or on others.
+    setting : {"id", "ood", "covering"}
+        Trained on the source itself, or on others; or on itself and tested where every
+        class has a label.
     threshold : str or float
         How classes are cut: a rule, or a radius.
     size : int

@@ -42,8 +42,8 @@ _NOTES = {
 }
 # Tables of accuracy name methods by these presets of training.
 _TRAINED = (
-    *("e2e_icl", "e2e_wide", "lap_linear", "lap_pe_1layer", "e2e_encoder", "e2e_waves"),
-    *("paper_linear", "paper_combined", "eig_icl_gamma", "orig_icl_gamma"),
+    *("e2e_icl", "e2e_linear", "e2e_wide", "lap_linear", "lap_pe_1layer"),
+    *("e2e_encoder", "paper_linear", "paper_combined"),
 )
 
 
