@@ -1,4 +1,4 @@
-r"""Compare starts of stage 2: what the preset `free` loses where it does not learn one.
+r"""Compare starts of stage 2 and of the descent: what the preset `free` loses by them.
 
 Trains the model with each start from the same seeds and on the same episodes, and scores
 all on episodes that no training has seen and no result is reported on. Writes
@@ -28,6 +28,10 @@ MODELS = {
     "free, waves": {"preset": "free", "start": "waves"},
     "free, hashed": {"preset": "free", "start": "hashed"},
     "free, polynomial": {"preset": "free", "start": "polynomial"},
+    # The descent's step size at its start, which is 1 in the others.
+    "free, fourier, step 16": {"preset": "free", "step_size": 16.0},
+    "free, waves, step 16": {"preset": "free", "start": "waves", "step_size": 16.0},
+    "paper_scalars, step 16": {"preset": "paper_scalars", "step_size": 16.0},
     "paper_scalars, learned": {"preset": "paper_scalars"},
     "paper_scalars, hashed": {"preset": "paper_scalars", "start": "hashed"},
     # What else differs between the two, one by one, from the model that learns its start.
