@@ -159,7 +159,7 @@ def _null_estimates(rows: Rows, contrast: Contrast) -> dict[str, Estimate]:
     found = {}
     for name in contrast.nulls:
         pairs = [
-            Pair(place, null_cell(first, name), _swapped(second, first.method, name))
+            Pair(place, first.on_same_episodes(name), _swapped(second, first.method, name))
             for place, first, second in contrast.pairs
         ]
         estimates = _estimates(rows, pairs)
@@ -179,16 +179,11 @@ def contrast_mean(rows: Rows, pairs: Sequence[Pair]) -> Estimate:
     return mean_of([mean_difference(group) for group in groups.values()])
 
 
-def null_cell(cell: Cell, method: str) -> Cell:
-    """Return the cell of a null model on the episodes of another cell."""
-    return Cell(cell.source, cell.labels, method, threshold=cell.threshold)
-
-
 def _swapped(second: Cell | None, method: str, null: str) -> Cell | None:
     """Return the cell that is subtracted: the null model's, if of the same method."""
     if second is None or second.method != method:
         return second
-    return null_cell(second, null)
+    return second.on_same_episodes(null)
 
 
 def dead_text(rows: Rows, cells: Iterable[Cell]) -> str:
