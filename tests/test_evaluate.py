@@ -292,6 +292,8 @@ def test_cli_lists_methods():
             ["bayes_ceiling", "--data", "digits", "--threshold", "published"],
             "has classes of its own",
         ),
+        (["majority", "--steps", "5"], "--steps 5 and majority exclude each other"),
+        (["majority", "-O", "episodes=5"], "episodes cannot be an option here"),
         (["majority", "--plot", "plot.txt"], "unknown kind of picture '.txt'"),
     ],
 )

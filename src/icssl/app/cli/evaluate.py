@@ -112,7 +112,12 @@ def evaluate(
     from icssl._util.errors import check_choice, check_device
     from icssl.episodes.data_config import DataConfig
     from icssl.evaluation.metrics import METRIC_NAMES
-    from icssl.evaluation.predictors import check_fit, check_request, needed_truth
+    from icssl.evaluation.predictors import (
+        check_fit,
+        check_request,
+        check_steps,
+        needed_truth,
+    )
     from icssl.evaluation.scoring import evaluate as run
     from icssl.training.config import with_data_options
 
@@ -129,6 +134,7 @@ def evaluate(
         config = with_data_options(config, option or [])
         budgets = [budget(text) for text in labels.split(",")]
         check_request(methods, config, budgets)
+        check_steps(methods, steps)
         _check_outputs(rows, plot)
         training = {"steps": steps, "seed": seed, "device": device}
         ready = _prepare(methods, config, show, training)

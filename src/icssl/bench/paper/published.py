@@ -239,7 +239,7 @@ def _of_parameters(
     literal = f"paper_{model}" if (f"paper_{model}", "total") in counts else model
     ours = counts[literal, _STAGES[part] if part else "total"]
     apart = ours - int(float(printed["value"]))
-    reasons = {0: "", _SCALARS: "and the step size and gamma of the head"}
+    reasons = {0: "", _SCALARS: "with the step size and gamma of the head"}
     verdict = REPRODUCED if apart in reasons else NOT
     other = "layers, heads and widths behind the total are not printed"
     reason = reasons.get(apart, other)
