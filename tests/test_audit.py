@@ -69,6 +69,28 @@ def test_a_method_that_reads_the_order_is_found_out(monkeypatch):
     assert lines["vote of the labels"].finding == ""
 
 
+class Guess:
+    """Classes by chance, from the points alone: right half of the time."""
+
+    def __call__(self, episode):
+        drawn = (1e4 * episode.x.abs().sum(-1)).frac()
+        return torch.stack([drawn, 1 - drawn], dim=-1)
+
+    def tune(self, training):
+        return self
+
+
+def test_a_guess_scores_without_points_and_gives_nothing_away():
+    """With even classes it is above the vote of the labels, which is below a half."""
+    data = DataConfig(("cylinder",))
+    (found,) = audit(Guess(), data, [39], episodes=200, tuning=2)
+    lines = lines_of(found)
+    noise, vote = (lines[w] for w in ("noise in place of points", "vote of the labels"))
+    assert noise.score.low > vote.score.high
+    assert abs(noise.score.mean - 0.5) < 0.02
+    assert noise.finding == ""
+
+
 def test_a_method_that_reads_points_is_not():
     (found,) = audit(BASELINES["nearest_neighbour"], TORUS, [12], name="1-NN", **FEW)
     lines = lines_of(found)

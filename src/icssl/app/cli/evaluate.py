@@ -227,7 +227,7 @@ def budget(text: str) -> int | float:
 
 def _label(name: str, taken: Sequence[str]) -> str:
     """Return the name of a row: for a file its folder, since all files are named alike."""
-    path = Path(name).resolve()
+    given, path = name, Path(name).resolve()
     if path.suffix == ".safetensors":
         name = (
             path.parent.name if path.stem == "model" else f"{path.parent.name}-{path.stem}"
@@ -235,7 +235,7 @@ def _label(name: str, taken: Sequence[str]) -> str:
     elif path.is_dir():
         name = path.name
     numbered = (f"{name} ({i})" for i in count(2))
-    return next(label for label in chain([name], numbered) if label not in taken)
+    return next(label for label in chain([name, given], numbered) if label not in taken)
 
 
 def _print_tables(
