@@ -404,7 +404,7 @@ def test_train_needs_a_configuration_or_a_checkpoint(tmp_path):
     result = run("train", "--resume", "-o", str(tmp_path))
     assert result.exit_code == 2
     assert "holds no checkpoint to go on from: give a TOML file" in text_of(result)
-    result = run_command("train", "--resume", tmp_path)
+    result = run("train", "--resume", str(tmp_path))
     assert result.exit_code == 2
     assert "is a folder and no configuration: icssl train --resume --output" in text_of(
         result
