@@ -1,18 +1,33 @@
 """The paper's statements: how rows judge them, and what the paper's own tables say."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
 
-from bench_helpers import TOY_PROFILE, WITH_SPECS, aligned, published_rows, row_with
+from bench_helpers import (
+    TOY_PROFILE,
+    WITH_SPECS,
+    aligned,
+    made_up,
+    published_rows,
+    row_with,
+)
 from icssl.bench.paper import imagenet_published, judges, printed, verdicts
 from icssl.bench.paper.artefact import PROFILES, Cell
 from icssl.bench.paper.as_published import specs as as_published_specs
 from icssl.bench.paper.catalogue import ARTEFACTS, specs_of
-from icssl.bench.paper.claims import claims_table, headline, imbalance, judge_claims
+from icssl.bench.paper.claims import (
+    claims_markdown,
+    claims_table,
+    headline,
+    imbalance,
+    judge_claims,
+)
 from icssl.bench.paper.nested import nested_table
+from icssl.bench.paper.params import parameter_counts
 from icssl.bench.paper.statements import CLAIMS
 from icssl.bench.paper.statistics import (
     dead_seeds,
@@ -448,6 +463,21 @@ def test_features_are_judged_by_the_rows_of_each_protocol():
     assert claim.fair(PROFILES["full"], evidence).verdict == NOT_RUN
 
 
+def test_the_page_says_its_own_sizes(tmp_path):
+    """Of its profile and of its models, whatever they are."""
+    profile = replace(TOY_PROFILE, tuning=17, episodes=23)
+    store = Store(tmp_path / "rows.jsonl")
+    for cell, spec in specs_of(ARTEFACTS["as-published"], profile).items():
+        if cell.method == "label_vote":
+            store.append(made_up(spec, 0.7))
+    page = claims_markdown(profile, store)
+    for words in ("chosen on 17 training episodes", "; 23 test episodes."):
+        assert words in page
+    counts = {c.model: c.parameters for c in parameter_counts() if c.stage == "total"}
+    assert f"our variant of the model, which has {counts['free']:,} weights" in page
+    assert f"has {counts['paper']:,}, and the paper counts 10,852" in page
+
+
 def test_no_verdict_without_rows():
     nothing = verdicts_in({name: {} for name in WITH_SPECS})
     assert set(nothing.values()) == {NOT_RUN}
@@ -496,6 +526,19 @@ def test_models_that_are_worse_than_what_they_contain_are_listed():
     assert "In 1 of 2 comparisons a model is worse" in table.notes[0]
     assert table.rows[0][-1].startswith("-10.0")
     assert nested_table({"depth": {}}).rows == ()
+
+
+def test_heads_on_features_are_compared_where_they_are_nested():
+    """The literal head sees raw points; the number that varies is of training episodes."""
+    rows = {}
+    for method, null in (("orig_icl", "free_head_rbf"), ("eig_icl", "free_head_eig_rbf")):
+        rows[Cell("digits", 3, method, "rbf", size=1200)] = row_with(0.6, spread=0.001)
+        rows[Cell("digits", 3, null)] = row_with(0.7, spread=0.001)
+    titles = [line[3] for line in nested_table({"imagenet": rows}).rows]
+    assert titles == [
+        f"{name} (RBF), 1,200 training episodes" for name in ("Orig+ICL", "Eig+ICL")
+    ]
+    assert len(nested_table({imagenet_published.NAME: rows}).rows) == 1
 
 
 # --- What is explained by arithmetic, and what the paper's tables say

@@ -4,7 +4,7 @@ The first shows accuracy, separation and alignment against the number of trainin
 the second how alike three representations are at the largest number.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,17 +208,22 @@ def _plot(
     plot_curve(axes, points, [is_improving for *_, is_improving in stored], name, **style)
 
 
+def lines_of_method(rows: Rows, cells: Sequence[Cell], name: str) -> list[tuple[str, ...]]:
+    """Return accuracies of a method, and below them separations where any is stored."""
+    lines = [(name, *(accuracy_text(rows.get(cell)) for cell in cells))]
+    values = [method_value(rows, cell, "separation_second") for cell in cells]
+    if any(values):
+        texts = ["" if v is None else f"{v[0]:.3f} ± {v[1]:.3f}" for v in values]
+        lines.append((f"{name}, separation", *texts))
+    return lines
+
+
 def _table(profile: Profile, rows: Rows, labels: int) -> Table:
     """Return accuracy and separation at every size."""
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for method, kernel in METHODS:
         cells = _curve(profile, labels, method, kernel)
-        name = title_of(cells[0]._replace(kernel=""))
-        lines.append((name, *(accuracy_text(rows.get(cell)) for cell in cells)))
-        values = [method_value(rows, cell, "separation_second") for cell in cells]
-        if any(values):
-            texts = ["" if v is None else f"{v[0]:.3f} ± {v[1]:.3f}" for v in values]
-            lines.append((f"{name}, separation", *texts))
+        lines += lines_of_method(rows, cells, title_of(cells[0]._replace(kernel="")))
     header = ("method", *(f"{size:,} episodes" for size in profile.sizes))
     scored = [cell for cell in rows if cell.labels == labels and not cell.beside]
     notes = (

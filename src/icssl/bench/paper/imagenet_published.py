@@ -19,12 +19,11 @@ from icssl.bench.paper.imagenet import (
     data_title,
     dimension,
     draw_figure,
-    method_value,
+    lines_of_method,
     pair_cell,
 )
 from icssl.bench.paper.table_cells import (
     LEGEND,
-    accuracy_text,
     title_of,
     training_text,
     with_model,
@@ -138,14 +137,12 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
 
 def _table(profile: Profile, rows: Rows, labels: int) -> Table:
     """Return accuracy and separation at every size."""
-    lines, sizes = [], sizes_at(profile, labels)
+    lines: list[tuple[str, ...]] = []
+    sizes = sizes_at(profile, labels)
     for method, kernel in METHODS:
         cells = [Cell(profile.features, labels, method, kernel, size=s) for s in sizes]
         name = literal_title(cells[0]._replace(kernel=""))
-        lines.append((name, *(accuracy_text(rows.get(cell)) for cell in cells)))
-        values = [method_value(rows, cell, "separation_second") for cell in cells]
-        texts = ["" if v is None else f"{v[0]:.3f} ± {v[1]:.3f}" for v in values]
-        lines.append((f"{name}, separation", *texts))
+        lines += lines_of_method(rows, cells, name)
     header = ("method", *(f"{size:,} episodes" for size in sizes))
     scored = [cell for cell in rows if cell.labels == labels and not cell.beside]
     notes = (

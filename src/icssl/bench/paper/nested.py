@@ -8,6 +8,7 @@ without weights the best for each: where the difference is small, that may be th
 
 from typing import NamedTuple
 
+from icssl.bench.paper import imagenet_published
 from icssl.bench.paper.artefact import Cell, Rows
 from icssl.bench.paper.statistics import dead_seeds, difference_of
 from icssl.bench.paper.table_cells import source_title, title_of
@@ -34,6 +35,10 @@ def _pairs(name: str, rows: Rows) -> list[_Nested]:
             inner.append(cell._replace(size=cell.size // 2))
         # A head alone has one number to train, and with the linear kernel none.
         heads = {"orig_icl": "free_head_rbf", "eig_icl": "free_head_eig_rbf"}
+        if name == imagenet_published.NAME:
+            del heads[
+                "orig_icl"
+            ]  # it sees raw points, the head without weights scaled ones
         if cell.kernel == "rbf" and cell.method in heads:
             inner.append(cell.on_same_episodes(heads[cell.method]))
         found += [_Nested(name, cell, other) for other in inner if other in rows]

@@ -87,12 +87,12 @@ def summary(lines: list[Line]) -> str:
     return (
         f"Of the {len(lines)} numbers that the paper prints: {', '.join(parts)}. A number "
         "is reproduced within two points or two printed sds, and explained by a null "
-        "model that is as near to it. The printed sds are those of runs that trained: of "
-        "ours, seeds whose own held-out loss stayed at that of a guess that knows the "
-        "shares of the classes are left out, and "
-        "the reason says how many. Both together are "
-        f"{near} of the {len(testable)} that can be tested here ({near / len(testable):.0%}"
-        "). published.csv has them one by one, with ours as "
+        "model that is as near to it; where both are near, it counts as explained. The "
+        "printed sds are those of runs that trained: of ours, seeds whose own held-out "
+        "loss stayed at that of a guess that knows the shares of the classes are left "
+        "out, and the reason says how many. Both together are "
+        f"{near} of the {len(testable)} that can be tested here "
+        f"({near / len(testable):.0%}). published.csv has them one by one, with ours as "
         "published and under fair conditions, null models, and a reason."
     )
 
