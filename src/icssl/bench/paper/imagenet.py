@@ -114,7 +114,7 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
         figure = draw_figure(profile, rows, labels)
         title = f"{data_title(profile)}, {labels} labels of 100"
         items.append(save_picture(figure, title, folder / f"imagenet-{labels}"))
-        items.append(_table(profile, rows, labels))
+        items.append(draw_table(profile, rows, labels, profile.sizes, _NOTES))
     return items
 
 
@@ -208,7 +208,7 @@ def _plot(
     plot_curve(axes, points, [is_improving for *_, is_improving in stored], name, **style)
 
 
-def lines_of_method(rows: Rows, cells: Sequence[Cell], name: str) -> list[tuple[str, ...]]:
+def _lines_of_method(rows: Rows, cells: Sequence[Cell], name: str) -> list[tuple[str, ...]]:
     """Return accuracies of a method, and below them separations where any is stored."""
     lines = [(name, *(accuracy_text(rows.get(cell)) for cell in cells))]
     values = [method_value(rows, cell, "separation_second") for cell in cells]
@@ -218,23 +218,31 @@ def lines_of_method(rows: Rows, cells: Sequence[Cell], name: str) -> list[tuple[
     return lines
 
 
-def _table(profile: Profile, rows: Rows, labels: int) -> Table:
-    """Return accuracy and separation at every size."""
+def draw_table(
+    profile: Profile,
+    rows: Rows,
+    labels: int,
+    sizes: Sequence[int],
+    notes: tuple[str, str],
+    title: Callable[[Cell], str] = title_of,
+) -> Table:
+    """Return accuracy and separation at these sizes; notes on the data and the seeds."""
     lines: list[tuple[str, ...]] = []
     for method, kernel in METHODS:
-        cells = _curve(profile, labels, method, kernel)
-        lines += lines_of_method(rows, cells, title_of(cells[0]._replace(kernel="")))
-    header = ("method", *(f"{size:,} episodes" for size in profile.sizes))
+        cells = [Cell(profile.features, labels, method, kernel, size=s) for s in sizes]
+        lines += _lines_of_method(rows, cells, title(cells[0]._replace(kernel="")))
+    header = ("method", *(f"{size:,} episodes" for size in sizes))
     scored = [cell for cell in rows if cell.labels == labels and not cell.beside]
-    notes = (
-        f"{data_title(profile)}: two of its classes per episode, none of them seen in "
-        'training. A "dataset size" of the paper is read as a number of different training '
-        "episodes.",
-        LEGEND,
-        "Separation is of the first seed alone, accuracy of all.",
-        training_text(rows, scored),
-    )
-    return Table(f"{labels} labels of 100", header, tuple(lines), notes)
+    about, seeds = notes
+    text = (f"{data_title(profile)}: {about}", LEGEND, seeds, training_text(rows, scored))
+    return Table(f"{labels} labels of 100", header, tuple(lines), text)
+
+
+_NOTES = (
+    'two of its classes per episode, none of them seen in training. A "dataset size" of '
+    "the paper is read as a number of different training episodes.",
+    "Separation is of the first seed alone, accuracy of all.",
+)
 
 
 def _alignment_specs(profile: Profile) -> Specs:

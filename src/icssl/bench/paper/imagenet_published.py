@@ -19,17 +19,15 @@ from icssl.bench.paper.imagenet import (
     data_title,
     dimension,
     draw_figure,
-    lines_of_method,
+    draw_table,
     pair_cell,
 )
 from icssl.bench.paper.table_cells import (
-    LEGEND,
     title_of,
-    training_text,
     with_model,
 )
 from icssl.bench.probes import EIG, Alignment
-from icssl.bench.render import Item, Table, save_picture
+from icssl.bench.render import Item, save_picture
 from icssl.bench.spec import Scores
 from icssl.episodes.data_config import DataConfig
 from icssl.model.baseline import BaselineConfig
@@ -130,31 +128,20 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
     figure = draw_figure(profile, rows, _FEW, literal_title)
     title = f"{data_title(profile)}, {_FEW} labels of 100, as published"
     picture = save_picture(figure, title, folder / f"{NAME}-{_FEW}")
-    tables = [_table(profile, rows, labels) for labels in (_FEW, _MORE)]
+    tables = [
+        draw_table(profile, rows, labels, sizes_at(profile, labels), _NOTES, literal_title)
+        for labels in (_FEW, _MORE)
+    ]
     note = f"Means of {profile.literal_seeds} seeds; intervals cover seeds and episodes."
     return [picture, *tables, alignment_table(profile, rows, note, literal_title)]
 
 
-def _table(profile: Profile, rows: Rows, labels: int) -> Table:
-    """Return accuracy and separation at every size."""
-    lines: list[tuple[str, ...]] = []
-    sizes = sizes_at(profile, labels)
-    for method, kernel in METHODS:
-        cells = [Cell(profile.features, labels, method, kernel, size=s) for s in sizes]
-        name = literal_title(cells[0]._replace(kernel=""))
-        lines += lines_of_method(rows, cells, name)
-    header = ("method", *(f"{size:,} episodes" for size in sizes))
-    scored = [cell for cell in rows if cell.labels == labels and not cell.beside]
-    notes = (
-        f"{data_title(profile)}: two of its classes per episode, the same classes in "
-        "training and in the test, with other rows. Features are as they are; bandwidths "
-        "begin as wide against the cloud as on the surfaces.",
-        LEGEND,
-        "Separation is the mean of all seeds; its interval covers seeds and episodes.",
-        training_text(rows, scored),
-    )
-    return Table(f"{labels} labels of 100", header, tuple(lines), notes)
-
+_NOTES = (
+    "two of its classes per episode, the same classes in training and in the test, with "
+    "other rows. Features are as they are; bandwidths begin as wide against the cloud as "
+    "on the surfaces.",
+    "Separation is the mean of all seeds; its interval covers seeds and episodes.",
+)
 
 ARTEFACT = Artefact(
     NAME,

@@ -36,9 +36,8 @@ def _pairs(name: str, rows: Rows) -> list[_Nested]:
         # A head alone has one number to train, and with the linear kernel none.
         heads = {"orig_icl": "free_head_rbf", "eig_icl": "free_head_eig_rbf"}
         if name == imagenet_published.NAME:
-            del heads[
-                "orig_icl"
-            ]  # it sees raw points, the head without weights scaled ones
+            # Its points are raw, those of the head without weights are scaled.
+            del heads["orig_icl"]
         if cell.kernel == "rbf" and cell.method in heads:
             inner.append(cell.on_same_episodes(heads[cell.method]))
         found += [_Nested(name, cell, other) for other in inner if other in rows]
