@@ -12,12 +12,15 @@ from icssl.bench.paper.artefact import PROFILES, Cell, published_values
 from icssl.bench.paper.as_published import UNEVEN
 from icssl.bench.paper.catalogue import ARTEFACTS, all_specs, render, rows_of, specs_of
 from icssl.bench.paper.curves import IMPROVING, draw_curves, style_of
+from icssl.bench.paper.null_cells import null_specs, null_table
 from icssl.bench.paper.params import parameter_counts
 from icssl.bench.paper.table_cells import (
     LEGEND,
     SURFACES,
     accuracy_text,
     against_svc,
+    classical,
+    scores,
     title_of,
     training_text,
     trainings,
@@ -27,6 +30,7 @@ from icssl.bench.render import Picture, Table
 from icssl.bench.runner import run_missing
 from icssl.bench.spec import Scores
 from icssl.bench.store import Store
+from icssl.episodes.data_config import DataConfig
 from icssl.evaluation.predictors import METHODS
 from icssl.methods import BASELINES, TRAINED
 from icssl.methods.registry import REGISTRY
@@ -48,11 +52,12 @@ def test_models_are_those_that_the_cell_of_a_row_names(name, profile):
         rule = "median" if cell.threshold == UNEVEN else cell.threshold
         assert (spec.labels, spec.data.threshold) == (cell.labels, rule)
         assert (spec.data.ball_share < 0.3) == (cell.threshold == UNEVEN)
+        assert spec.data.n == (cell.n or DataConfig().n)
         assert [config.seed for config in spec.trainings] == seeds_of(name, cell, profile)
         for config in spec.trainings:
             assert set(config.data.sources) == trained_on(cell)
             assert config.data.threshold == rule
-            if name in ("imagenet", "alignment", "sample-efficiency"):
+            if name in OVER_SIZES:
                 assert config.data.episodes == cell.size
             if name == "depth":
                 assert config.model.steps == cell.size
@@ -63,13 +68,17 @@ def test_models_are_those_that_the_cell_of_a_row_names(name, profile):
                 assert config.model.kernel == cell.kernel
 
 
+OVER_SIZES = ("imagenet", "alignment", "imagenet-as-published", "sample-efficiency")
+
+
 def seeds_of(name, cell, profile):
     if cell.method in BASELINES:
         return []
-    if cell.beside:  # one model per side, unless that is the ground truth
-        return [0] * (1 if cell.method == EIG else 2)
-    if name == "as-published":
-        return [*range(profile.literal_seeds)]
+    seeds = [*range(profile.literal_seeds)] if name.endswith("as-published") else [0]
+    if cell.beside:  # no model where a side is the ground truth
+        return seeds * (1 if cell.method == EIG else 2)
+    if name.endswith("as-published"):
+        return seeds
     if cell.threshold != "median":
         return [0]
     return [*range(profile.runs if name == "ablation" else profile.seeds)]
@@ -159,7 +168,10 @@ def covering(specs):
 
 
 # Of their many specs, which take minutes, a few are run.
-LARGE = ("id-ood", "label-curves", "image-transfer", "imagenet", "as-published")
+LARGE = (
+    *("id-ood", "label-curves", "image-transfer", "imagenet"),
+    *("as-published", "imagenet-as-published"),
+)
 
 
 @pytest.mark.parametrize("name", ARTEFACTS)
@@ -337,6 +349,35 @@ def test_parameters_of_every_trained_method_are_counted():
     assert set(TRAINED) - {"transformer_unscaled"} <= set(totals)
     assert totals["e2e_icl"] == totals["free"] < totals["e2e_wide"]
     assert totals["e2e_encoder"] < totals["e2e_encoder, 4 layers"] < totals["transformer"]
+
+
+def test_a_table_over_n_has_null_models_beside_every_n():
+    cells = {}
+    for n in (0, 120):
+        cells |= classical(TOY_PROFILE, "torus", (3,), methods=("svc_rbf",), n=n)
+        cell = Cell("torus", 3, "e2e_icl", "rbf", n=n)
+        cells[cell] = scores(TOY_PROFILE, cell, trainings(TOY_PROFILE, *PLACE, n=n))
+    nulls = null_specs(cells)
+    assert {cell.n for cell in nulls} == {0, 120}
+    for cell, spec in (cells | nulls).items():
+        assert spec.data.n == (cell.n or 100)
+        assert [c.data.n for c in spec.trainings] == [cell.n or 100] * len(spec.trainings)
+    # A row of 100 points has the key that it had before cells had an n.
+    svc = Cell("torus", 3, "svc_rbf")
+    plain = Scores("svc_rbf", DataConfig(("torus",)), 3, (), 3, 2)
+    assert cells[svc].key == plain.key != cells[svc._replace(n=120)].key
+
+    rows = {cell: row_with(0.6 if cell.n else 0.7) for cell in cells | nulls}
+    places = [line[0] for line in null_table(rows).rows]
+    assert places == ["torus", "torus, 120 points"]
+    rows[Cell("torus", 3, "e2e_icl", "rbf")] = row_with(0.65)  # behind .7, ahead of .6
+    ours = Cell("torus", 3, "e2e_icl", "rbf")
+    assert "torus at 3 (behind)" in against_svc(rows, [ours])
+    rows[ours._replace(n=120)] = row_with(0.65)
+    assert "beats" in against_svc(rows, [ours._replace(n=120)])
+
+
+PLACE = ("e2e_icl", ("torus",))
 
 
 # --- Figures

@@ -69,6 +69,28 @@ def test_a_method_that_reads_the_order_is_found_out(monkeypatch):
     assert lines["vote of the labels"].finding == ""
 
 
+class Guess:
+    """Classes by chance, from the points alone: right half of the time."""
+
+    def __call__(self, episode):
+        drawn = (1e4 * episode.x.abs().sum(-1)).frac()
+        return torch.stack([drawn, 1 - drawn], dim=-1)
+
+    def tune(self, training):
+        return self
+
+
+def test_a_guess_scores_without_points_and_gives_nothing_away():
+    """With even classes it is above the vote of the labels, which is below a half."""
+    data = DataConfig(("cylinder",))
+    (found,) = audit(Guess(), data, [39], episodes=200, tuning=2)
+    lines = lines_of(found)
+    noise, vote = (lines[w] for w in ("noise in place of points", "vote of the labels"))
+    assert noise.score.low > vote.score.high
+    assert abs(noise.score.mean - 0.5) < 0.02
+    assert noise.finding == ""
+
+
 def test_a_method_that_reads_points_is_not():
     (found,) = audit(BASELINES["nearest_neighbour"], TORUS, [12], name="1-NN", **FEW)
     lines = lines_of(found)
@@ -157,6 +179,38 @@ def test_cli_audits_a_table_of_the_paper(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert page.read_text().count("the vote of the labels has") >= 6
     assert "`icssl audit paper_lap_pe_1layer --data product" in page.read_text()
+
+
+def test_cli_audits_parameters_without_rows_and_pairs_in_one_cell(tmp_path, monkeypatch):
+    root = Path(__file__).parents[1]
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    result = run_command("audit", "params", "-o", page)
+    assert result.exit_code == 0, result.output
+    assert "| transformer parameters | 1442178 | 1442178 |" in page.read_text()
+    monkeypatch.chdir(root)
+    assert run_command("audit", "alignment", "-o", page).exit_code == 0
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    assert len({line.count("|") for line in lines}) == 1
+    assert sum("e2e_icl and transformer" in line for line in lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "both"),
+    [
+        (["id-ood", "--data", "torus"], "--data and id-ood exclude each other"),
+        (["ablation", "-O", "n=50"], "--option and ablation exclude each other"),
+        (["svc_rbf", "--profile", "full"], "--profile and svc_rbf exclude each other"),
+        (["svc_rbf", "--steps", "5"], "--steps 5 and svc_rbf exclude each other"),
+        (["svc_rbf", "-O", "episodes=5"], "episodes cannot be an option here"),
+        (["svc_rbf", "-O", "split=train"], "split cannot be an option here"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_an_option_that_says_nothing_about_the_subject_is_refused(given, both):
+    result = run_command("audit", *given)
+    assert result.exit_code == 2, result.output
+    assert both in text_of(result)
 
 
 def test_the_method_that_a_table_names_can_be_audited():

@@ -404,6 +404,11 @@ def test_train_needs_a_configuration_or_a_checkpoint(tmp_path):
     result = run("train", "--resume", "-o", str(tmp_path))
     assert result.exit_code == 2
     assert "holds no checkpoint to go on from: give a TOML file" in text_of(result)
+    result = run("train", "--resume", str(tmp_path))
+    assert result.exit_code == 2
+    assert "is a folder and no configuration: icssl train --resume --output" in text_of(
+        result
+    )
 
 
 def test_train_stopped_by_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):

@@ -182,6 +182,16 @@ def test_cli_compares_files_and_names(tmp_path, model):
     assert {COLOURS[0], COLOURS[1]} <= drawn_colours(plot)  # a curve per method
 
 
+def test_cli_names_a_folder_that_is_called_like_the_data_by_its_path(
+    tmp_path, model, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    save_model(model, tmp_path / "runs" / "sphere" / "model.safetensors")
+    result = few("runs/sphere", "majority")
+    assert result.exit_code == 0, result.output
+    assert "sphere: accuracy minus that of runs/sphere, paired" in result.output
+
+
 def few(*arguments):
     return invoke(*arguments, "--labels=3", "--episodes=4", "--tuning=2")
 
@@ -292,6 +302,8 @@ def test_cli_lists_methods():
             ["bayes_ceiling", "--data", "digits", "--threshold", "published"],
             "has classes of its own",
         ),
+        (["majority", "--steps", "5"], "--steps 5 and majority exclude each other"),
+        (["majority", "-O", "episodes=5"], "episodes cannot be an option here"),
         (["majority", "--plot", "plot.txt"], "unknown kind of picture '.txt'"),
     ],
 )

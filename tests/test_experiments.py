@@ -634,6 +634,36 @@ def test_alignment_is_that_of_the_representations(staged, episode, sides):
     assert found["separation_first"] != found["separation_second"]
 
 
+def test_models_of_several_seeds_are_compared_one_by_one(staged):
+    """And measures are averaged: here against specs of one seed each."""
+    seeds = (FIRST, SECOND)
+    models = train(list(seeds))
+    pairs = {"beside": (STAGED, STAGED), "truth": EIG}
+    trained = {"beside": [staged, staged], "truth": []}
+    for name, side in pairs.items():
+        spec = Alignment(side, seeds, SPHERE, 3, episodes=4)
+        assert len(spec.trainings) == len(trained[name]) + 2
+        found = spec.measure([*trained[name], *models], "cpu")["measures"]
+        single = [
+            Alignment(EIG if side == EIG else STAGED, config, SPHERE, 3, episodes=4)
+            for config in seeds
+        ]
+        each = [
+            s.measure([*trained[name][:1], model], "cpu")["measures"]
+            for s, model in zip(single, models, strict=True)
+        ]
+        assert len({spec.key, *(s.key for s in single)}) == 3
+        for measure, values in found.items():
+            means = [row[measure]["mean"] for row in each]
+            assert values["seeds"] == pytest.approx(means, abs=1e-5)
+            assert values["mean"] == pytest.approx(sum(means) / 2, abs=2e-5)
+
+
+def test_sides_of_an_alignment_have_as_many_models():
+    with pytest.raises(ValueError, match="one by one, got sides of 2 and 1 models"):
+        Alignment((FIRST, SECOND), STAGED, SPHERE, 3)
+
+
 def mechanism_of(model, iterations=2):
     return Mechanism((STAGED,), SPHERE, 3, episodes=4, iterations=iterations).measure(
         [model], "cpu"

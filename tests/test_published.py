@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import icssl.bench.paper
-from bench_helpers import TOY_PROFILE, row_with
+from bench_helpers import TOY_PROFILE, aligned, row_with
+from icssl.bench.paper import imagenet, imagenet_published
 from icssl.bench.paper.artefact import PROFILES, Cell
 from icssl.bench.paper.as_published import (
     FINAL_SEED,
@@ -19,9 +20,10 @@ from icssl.bench.paper.as_published import (
 from icssl.bench.paper.as_published import specs as as_published_specs
 from icssl.bench.paper.claims import evidence
 from icssl.bench.paper.published import COLUMNS, published_csv, published_lines, summary
-from icssl.bench.paper.table_cells import other_surfaces
-from icssl.bench.spec import TEST_SEED
+from icssl.bench.paper.table_cells import SURFACES, other_surfaces
+from icssl.bench.spec import TEST_SEED, Scores
 from icssl.bench.store import Store
+from icssl.episodes.data_config import DataConfig
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(icssl.bench.paper.__file__).parent / "paper_values.csv"
@@ -131,6 +133,76 @@ def test_pictures_are_no_verdict_on_the_papers_own():
     assert len(found) == 5  # the paper repeats one model in the line of every set
     assert {x["verdict"] for x in found} == {"not testable here"}
     assert all(x["reason"].startswith("pictures of the shipped") for x in found)
+
+
+def test_alignments_stand_beside_the_print_and_are_no_verdict_on_it():
+    """The printed cycle is read as a share; rows from before it have no such measure."""
+    pair = imagenet.pair_cell(TOY_PROFILE, 3, ("e2e_icl", "transformer"), 4)
+    literal, fair = aligned(0.301) | {"key": "k"}, aligned(0.2) | {"key": "f"}
+    literal["measures"]["cycle_share_knn"] = {"mean": 0.28, "half_width": 0.0}
+    literal["measures"]["cycle_knn"] = {"mean": 0.8, "half_width": 0.0}
+    del fair["measures"]["cycle_share_knn"]
+    rows = {"imagenet-as-published": {pair: literal}, "alignment": {pair: fair}}
+    lines = {
+        (x["method"], x["metric"]): x
+        for x in published_lines(TOY_PROFILE, rows)
+        if x["artefact"] == "alignment"
+    }
+    assert len(lines) == 9
+    mutual, cycle, lcs = (
+        lines["e2e_icl|transformer", metric] for metric in ("mnn", "cycle", "lcs")
+    )
+    assert [x["as_published"] for x in (mutual, cycle, lcs)] == ["0.301", "0.280", "0.301"]
+    assert [x["fair"] for x in (mutual, cycle, lcs)] == ["0.200", "", "0.200"]
+    assert "reproduced, within 2.0 points" in mutual["reason"]  # of .302
+    assert cycle["reason"].endswith("whether any returns, has 0.800")
+    assert "not reproduced, ours is 10.8 points above" in lcs["reason"]  # of .193
+    assert {x["verdict"] for x in (mutual, cycle, lcs)} == {"not testable here"}
+    assert {x["key"] for x in (mutual, cycle, lcs)} == {"k"}
+    assert lines["eig|e2e_icl", "mnn"]["verdict"] == "not run"
+
+
+def test_literal_models_of_features_are_those_that_are_printed():
+    full, quick = PROFILES["full"], PROFILES["quick"]
+    specs = imagenet_published.specs(full)
+    assert all(spec.data.share_classes for spec in specs.values())
+    assert {spec.seed for spec in specs.values()} == {FINAL_SEED}
+    scores = {cell: s for cell, s in specs.items() if isinstance(s, Scores)}
+    assert {len(s.trainings) for s in scores.values()} == {full.literal_seeds}
+    seen = {c.steps * c.batch for s in scores.values() for c in s.trainings}
+    assert len(seen) == 1  # as many episodes for each trained model
+    sizes = {m: sorted({c.size for c in scores if c.labels == m}) for m in (3, 39)}
+    assert sizes == {3: [*full.sizes], 39: [max(full.sizes)]}
+    baseline = imagenet_published.literal_runs(quick, "transformer", 100, 3)[0].model
+    assert (baseline.positions, baseline.d, baseline.scale) == (200, 64, "none")
+    ours = imagenet_published.literal_runs(quick, "e2e_icl", 100, 3)[0].model
+    assert (ours.expectation, ours.attend_to_r, ours.scale) == ("mlp", True, "none")
+
+
+def test_bandwidths_begin_as_wide_against_the_cloud_as_on_surfaces():
+    """The widths are those of the episodes, of the digits as of the five surfaces."""
+
+    def width(*sources):
+        drawn = [
+            DataConfig((name,), share_classes=True)
+            .build()
+            .draw(100, generator=torch.Generator().manual_seed(1))
+            .x
+            for name in sources
+        ]
+        around = [x - x.mean(dim=1, keepdim=True) for x in drawn]
+        return sum(x.square().sum(-1).mean().sqrt().item() for x in around) / len(drawn)
+
+    digits = width("digits")
+    assert digits == pytest.approx(imagenet_published.WIDTHS["digits"], rel=0.05)
+    ratio = digits / width(*SURFACES)
+    models = {
+        method: imagenet_published.literal_runs(PROFILES["quick"], method, 100, 3)[0].model
+        for method in ("e2e_icl", "orig_icl", "eig_icl")
+    }
+    assert models["e2e_icl"].sigma == pytest.approx(0.05 * ratio, rel=0.1)
+    assert models["orig_icl"].gamma == pytest.approx(100 / ratio**2, rel=0.2)
+    assert models["eig_icl"].gamma == 1  # eigenvectors have a scale of their own
 
 
 def test_the_committed_file_is_that_of_the_committed_rows():

@@ -132,7 +132,7 @@ def test_alignment_and_mechanism_show_their_rows(report, full_store):
     for spec in ARTEFACTS["alignment"].specs(TOY_PROFILE).values():
         text = f"{full_store[spec.key]['measures']['mutual_knn']['mean']:.3f} ± 0.001"
         (line,) = [line for line in page.splitlines() if text in line]
-        assert line.count(text) == 3
+        assert line.count(text) == 4
     page = (report[0] / "mechanism.md").read_text()
     assert "| 0 | 1 | 0.50, 0.25* | 0.50, 0.25 | 0.10 |" in page
     assert "| trained, mean over seeds | 0.812 |" in page

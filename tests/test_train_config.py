@@ -268,6 +268,7 @@ VOID = {
     ("e2e_icl", "data.factor_distance=scaled"): "factor_distance='scaled' and sources=",
     ("e2e_icl", "data.pixel_scale=0.1"): "pixel_scale=0.1 and sources=sphere",
     ("e2e_icl", "data.train_classes=2"): "train_classes=2 and sources=sphere",
+    ("e2e_icl", "data.test_threshold=0.5"): "data.test_threshold=0.5 and training",
 }
 
 

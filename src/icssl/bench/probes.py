@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from icssl.model.transformer import ICSSLTransformer
 from icssl.training.config import TrainConfig
 
 EIG = "eig"
+_Side = TrainConfig | tuple[TrainConfig, ...] | str
 
 
 @dataclass(frozen=True)
@@ -33,25 +35,34 @@ class Alignment:
 
     Parameters
     ----------
-    first, second : TrainConfig or "eig"
-        Models, or the ground-truth eigenvectors.
+    first, second : TrainConfig, tuple of TrainConfig, or "eig"
+        Models, or the ground-truth eigenvectors. Of two tuples, models at the same place
+        are compared, and measures are averaged over places.
     data : DataConfig
     labels : int or float
     episodes, seed : int
         Number of test episodes, and their seed.
     """
 
-    first: TrainConfig | str
-    second: TrainConfig | str
+    first: _Side
+    second: _Side
     data: DataConfig
     labels: float
     episodes: int = 100
     seed: int = TEST_SEED
 
+    def __post_init__(self) -> None:
+        first, second = (len(_models(side)) for side in (self.first, self.second))
+        if first and second and first != second:
+            raise ValueError(
+                "an alignment compares models one by one, got sides of "
+                f"{first} and {second} models."
+            )
+
     @property
     def trainings(self) -> tuple[TrainConfig, ...]:
-        """The models among the two."""
-        return tuple(s for s in (self.first, self.second) if isinstance(s, TrainConfig))
+        """The models of both sides."""
+        return tuple(config for s in (self.first, self.second) for config in _models(s))
 
     @cached_property
     def key(self) -> str:
@@ -65,30 +76,60 @@ class Alignment:
 
     def describe(self) -> dict[str, Any]:
         """Return the spec as plain values."""
-        sides = [
-            side if isinstance(side, str) else training_values(side)
-            for side in (self.first, self.second)
-        ]
+        sides = [_side_values(side) for side in (self.first, self.second)]
         about = {"labels": self.labels, "episodes": self.episodes, "seed": self.seed}
         return {"kind": "alignment", "sides": sides, "data": self.data.to_dict(), **about}
 
     @torch.no_grad()
     def measure(self, models: Sequence[AnyModel], device: str) -> dict[str, Any]:
-        """Return the three alignments, and the separation of either side."""
+        """Return all alignments, and the separation of either side.
+
+        Several models per side are compared one by one. Intervals are then over episodes,
+        and the means of single comparisons stand beside them.
+        """
         episode = _test_episodes(self, device)
-        trained = iter(models)
-        both = [
-            _eigenvectors(episode)
-            if side == EIG
-            else next(trained).to(device).features(episode)
-            for side in (self.first, self.second)
-        ]
-        first, second = (_of_unlabelled(values, episode) for values in both)
-        y = _of_unlabelled(episode.y, episode)
-        values = {name: align(first, second) for name, align in ALIGNMENTS.items()}
-        values["separation_first"] = separation_score(first, y)
-        values["separation_second"] = separation_score(second, y)
-        return {"measures": {name: _estimate(value) for name, value in values.items()}}
+        border = len(_models(self.first))
+        # Eigenvectors are None, which is beside every model of the other side.
+        pairs = list(zip_longest(models[:border], models[border:])) or [(None, None)]
+        compared = [_compare(*pair, episode, device) for pair in pairs]
+        found: dict[str, Any] = {}
+        for name in compared[0]:
+            values = torch.stack([measures[name] for measures in compared])
+            found[name] = _estimate(values.mean(dim=0))
+            if len(compared) > 1:
+                means = values.double().mean(dim=1).tolist()
+                found[name]["seeds"] = [round(mean, 5) for mean in means]
+        return {"measures": found}
+
+
+def _models(side: _Side) -> tuple[TrainConfig, ...]:
+    """Return the models of a side of an alignment; the eigenvectors are none."""
+    if isinstance(side, str):
+        return ()
+    return side if isinstance(side, tuple) else (side,)
+
+
+def _side_values(side: _Side) -> Any:
+    """Return a side as plain values; one model as it always was, for its key."""
+    if isinstance(side, str):
+        return side
+    return trainings_values(side) if isinstance(side, tuple) else training_values(side)
+
+
+def _compare(
+    first: AnyModel | None, second: AnyModel | None, episode: Episode, device: str
+) -> dict[str, Tensor]:
+    """Return the measures of two representations, one value per episode."""
+    a, b = (
+        _of_unlabelled(
+            _eigenvectors(episode) if m is None else m.to(device).features(episode), episode
+        )
+        for m in (first, second)
+    )
+    y = _of_unlabelled(episode.y, episode)
+    values = {name: align(a, b) for name, align in ALIGNMENTS.items()}
+    separations = {"first": separation_score(a, y), "second": separation_score(b, y)}
+    return values | {f"separation_{side}": value for side, value in separations.items()}
 
 
 @dataclass(frozen=True)

@@ -162,10 +162,7 @@ def _audit_at(
     vote = accuracy(nulls["label_vote"](test), test).cpu()
     lines.append(_order_line(own, _without(predict, name, "order", _shuffled(test, seed))))
     noise = _without(predict, name, "points", _noise(test, seed, data.eigenvectors))
-    above = interval((noise - vote).double()).low > 0
-    behind = compare_paired(own, noise).difference
-    what = "noise in place of points"
-    lines.append(AuditLine(what, interval(noise), behind, READS if above else ""))
+    lines.append(_noise_line(own, noise, vote, test.n_classes))
     if is_manifold(data.sources[0]):
         other = replace(data, split="test", test_threshold="", threshold=_other_rule(data))
         swapped = _drawn(other, "test", episodes, seed, labels, device)
@@ -197,6 +194,19 @@ def _order_line(own: Tensor, shuffled: Tensor) -> AuditLine:
     behind = compare_paired(own, shuffled).difference
     leaks = behind.low > 0 and behind.mean > NEAR / 2
     return AuditLine("points shuffled", interval(shuffled), behind, LEAKS if leaks else "")
+
+
+def _noise_line(own: Tensor, noise: Tensor, vote: Tensor, n_classes: int) -> AuditLine:
+    """Return the score on noise; it says something if labels and a guess have less.
+
+    Where classes are even, the vote of the labels is a little below a guess: the points
+    that are left are of the other class.
+    """
+    above = [interval((noise - null).double()) for null in (vote, 1 / n_classes)]
+    reads = all(gap.low > 0 and gap.mean > NEAR / 2 for gap in above)
+    behind = compare_paired(own, noise).difference
+    what = "noise in place of points"
+    return AuditLine(what, interval(noise), behind, READS if reads else "")
 
 
 def _without(predict: Predict, name: str, what: str, episode: Episode) -> Tensor:

@@ -77,6 +77,16 @@ def check_request(names: Sequence[str], data: DataConfig, labels: Sequence[float
     needed_truth(ready, data)
 
 
+def check_steps(names: Sequence[str], steps: int | None) -> None:
+    """Raise ``ValueError`` for steps of training where nothing is trained."""
+    if steps is not None and not any(n in TRAINED and not _files_of(n) for n in names):
+        raise ValueError(
+            f"--steps {steps} and {', '.join(names)} exclude each other: nothing is "
+            "trained here. Leave --steps out, or name a method that is trained first (see "
+            "icssl evaluate --list)."
+        )
+
+
 def _check_name(name: str) -> None:
     """Raise for what is neither a method nor a file; a path is named as one."""
     if Path(name).name != name:

@@ -139,4 +139,9 @@ def _single_file(path: Path) -> Path:
         raise ValueError(
             f"{path} is a folder with {len(models)} models ({names}): give the file of one."
         )
-    return models[0] if models else path  # a folder of something else is refused by name
+    if not models:
+        raise ValueError(
+            f"{path} is no icssl-model file but a folder without model.safetensors: give "
+            "the file of a model, or a folder that icssl train wrote."
+        )
+    return models[0]

@@ -216,11 +216,29 @@ def load_config(name: str, overrides: Iterable[str] = ()) -> TrainConfig:
     if isinstance(config.model, ModelConfig):
         check_effects(config.model, values.get("model", ()))
     check_data_effects(config.data, values.get("data", ()))
+    if config.data.test_threshold != "":
+        raise ValueError(
+            f"data.test_threshold={config.data.test_threshold!r} and training exclude each "
+            "other: no test episode is drawn. Leave data.test_threshold out; `icssl "
+            "evaluate` takes it as --option."
+        )
     return config
 
 
-def with_data_options(data: DataConfig, overrides: Iterable[str]) -> DataConfig:
+_NO_OPTIONS = {
+    "sources": "name the source itself",
+    "episodes": "each episode is a fresh one, and how many there are is said by --episodes",
+}
+_NO_SPLIT = {"split": "scores are of test episodes, and settings are chosen on others"}
+
+
+def with_data_options(
+    data: DataConfig, overrides: Iterable[str], has_split: bool = False
+) -> DataConfig:
     """Return a source of episodes with ``FIELD=VALUE`` applied, as a person types it.
+
+    ``has_split`` says whether the part of the source can be chosen: a score is always of
+    the part for tests.
 
     Examples
     --------
@@ -230,8 +248,10 @@ def with_data_options(data: DataConfig, overrides: Iterable[str]) -> DataConfig:
     values: dict[str, Any] = {}
     for override in overrides:
         _set(values, override)
-    if "sources" in values:
-        raise ValueError("sources cannot be an option here: name the source itself.")
+    refused = _NO_OPTIONS if has_split else _NO_OPTIONS | _NO_SPLIT
+    for name, advice in refused.items():
+        if name in values:
+            raise ValueError(f"{name} cannot be an option here: {advice}.")
     config = _data_config(
         {**{f.name: getattr(data, f.name) for f in fields(data)}, **values}
     )

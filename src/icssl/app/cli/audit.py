@@ -25,6 +25,7 @@ _HEADER = ("what is scored", "accuracy", "the method minus it", "finding")
 
 
 def audit(
+    context: typer.Context,
     subject: Annotated[str, _SUBJECT],
     data: Annotated[
         str, typer.Option(help="Where episodes come from, as for icssl evaluate.")
@@ -67,6 +68,7 @@ def audit(
     with user_errors() as all_checked, show_progress(Console(stderr=True)) as show:
         if output is not None:
             check_file(output)
+        _check_options(context, subject)
         if subject in _TABLES:
             check_choice("profile", profile, PROFILES)
             tables = [_table_of_paper(subject, profile)]
@@ -135,6 +137,20 @@ def _check_subject(subject: str) -> None:
     )
 
 
+def _check_options(context: typer.Context, subject: str) -> None:
+    """Raise ``ValueError`` for an option that says nothing about this subject."""
+    is_table = subject in _TABLES
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        is_given = source is not None and source.name == "COMMANDLINE"
+        if not is_given or name in ("subject", "output") or is_table == (name == "profile"):
+            continue
+        why = "a table is read from stored rows" if is_table else "it is of tables alone"
+        raise ValueError(
+            f"--{name} and {subject} exclude each other: {why}. Leave --{name} out."
+        )
+
+
 def _config_of(source: str, threshold: str, options: Sequence[str]) -> Any:
     """Return the data to audit on: any options of the source, as for icssl evaluate."""
     from icssl.episodes.data_config import DataConfig
@@ -149,10 +165,11 @@ def _prepared(
 ) -> tuple[Any, Any, list[float]]:
     """Return the method, trained if it must be, its data and the numbers of labels."""
     from icssl.app.cli.evaluate import budget
-    from icssl.evaluation.predictors import check_request, predictors_named
+    from icssl.evaluation.predictors import check_request, check_steps, predictors_named
 
     budgets = [budget(text) for text in labels.split(",")]
     check_request([subject], config, budgets)
+    check_steps([subject], options["steps"])
 
     def report(progress: Any) -> None:
         show(progress.step, progress.steps, f"{subject}: training")
@@ -196,22 +213,23 @@ def _table_of_paper(name: str, profile: str) -> Any:
     from icssl.bench.store import Store
 
     rows = Path("results") / profile / "rows.jsonl"
-    if not rows.exists():
+    if name != "params" and not rows.exists():  # parameters are counted, not stored
         raise ValueError(
             f"{rows} does not exist: run `icssl reproduce as-published --profile "
             f"{profile}` first."
         )
     chosen = PROFILES[profile]
-    lines = [
-        line
-        for line in published_lines(chosen, evidence(chosen, Store(rows)))
-        if line["artefact"] == name
-    ]
+    stored = evidence(chosen, Store(rows)) if rows.exists() else {}
+    lines = [line for line in published_lines(chosen, stored) if line["artefact"] == name]
     place = ("data", "kernel", "method", "setting", "context", "metric")
     scores = ("published", "as_published", "fair", "largest_class", "label_vote")
     columns = (*scores, "nearest_position", "training_free", "verdict", "reason")
     cells = [
-        (" ".join(line[p] for p in place if line[p]), *(line[c] for c in columns))
+        # A pair of methods is written with a line, which ends a cell of Markdown.
+        (
+            " ".join(line[p] for p in place if line[p]).replace("|", " and "),
+            *(line[c] for c in columns),
+        )
         for line in lines
     ]
     header = ("number", *(column.replace("_", " ") for column in columns))

@@ -83,7 +83,7 @@ def sample(
             threshold=number(threshold),
             eigenvectors=EIGENVECTORS,
         )
-        options = with_data_options(options, option or [])
+        options = with_data_options(options, option or [], has_split=True)
         spec = source_named(source, options, labels=number(labels))
         episode = spec.draw(1, generator=generator_for(seed, "sample"))
         save_episodes(episode, output, made_from={"source": describe(spec), "seed": seed})

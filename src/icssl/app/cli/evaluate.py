@@ -112,7 +112,12 @@ def evaluate(
     from icssl._util.errors import check_choice, check_device
     from icssl.episodes.data_config import DataConfig
     from icssl.evaluation.metrics import METRIC_NAMES
-    from icssl.evaluation.predictors import check_fit, check_request, needed_truth
+    from icssl.evaluation.predictors import (
+        check_fit,
+        check_request,
+        check_steps,
+        needed_truth,
+    )
     from icssl.evaluation.scoring import evaluate as run
     from icssl.training.config import with_data_options
 
@@ -129,6 +134,7 @@ def evaluate(
         config = with_data_options(config, option or [])
         budgets = [budget(text) for text in labels.split(",")]
         check_request(methods, config, budgets)
+        check_steps(methods, steps)
         _check_outputs(rows, plot)
         training = {"steps": steps, "seed": seed, "device": device}
         ready = _prepare(methods, config, show, training)
@@ -221,7 +227,7 @@ def budget(text: str) -> int | float:
 
 def _label(name: str, taken: Sequence[str]) -> str:
     """Return the name of a row: for a file its folder, since all files are named alike."""
-    path = Path(name).resolve()
+    given, path = name, Path(name).resolve()
     if path.suffix == ".safetensors":
         name = (
             path.parent.name if path.stem == "model" else f"{path.parent.name}-{path.stem}"
@@ -229,7 +235,7 @@ def _label(name: str, taken: Sequence[str]) -> str:
     elif path.is_dir():
         name = path.name
     numbered = (f"{name} ({i})" for i in count(2))
-    return next(label for label in chain([name], numbered) if label not in taken)
+    return next(label for label in chain([name, given], numbered) if label not in taken)
 
 
 def _print_tables(

@@ -127,14 +127,15 @@ def reproduce(
 
 def _with_their_data(console: Console, names: list[str], profile: Any) -> list[str]:
     """Return the artefacts whose data are here, and say which are left out."""
-    from icssl.bench.paper.imagenet import ALIGNMENT, ARTEFACT
+    from icssl.bench.paper import imagenet, imagenet_published
 
     features = profile.features
     if Path(features).exists() or not Path(features).suffix:  # a name, such as "digits"
         return names
-    absent = [artefact.name for artefact in (ARTEFACT, ALIGNMENT)]
+    artefacts = (imagenet.ARTEFACT, imagenet.ALIGNMENT, imagenet_published.ARTEFACT)
+    absent = [artefact.name for artefact in artefacts]
     console.print(
-        f"{' and '.join(absent)} are left out: {features} does not exist. In a clone, "
+        f"{', '.join(absent)} are left out: {features} does not exist. In a clone, "
         f"python scripts/fetch_cifar10_features.py {features} makes it."
     )
     return [name for name in names if name not in absent]

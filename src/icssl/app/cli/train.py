@@ -154,6 +154,11 @@ def _configs(
     from icssl.training.checkpoint import NAME, configs_of_checkpoint
     from icssl.training.config import PRESETS, load_config
 
+    if name is not None and Path(name).is_dir():
+        raise ValueError(
+            f"{name} is a folder and no configuration: icssl train --resume --output "
+            f"{name} goes on with the run in it."
+        )
     if name is not None:
         first = load_config(name, overrides)
         return [replace(first, seed=first.seed + i) for i in range(seeds)]

@@ -159,6 +159,8 @@ class Cell(NamedTuple):
         Training sources, where a table has several sets of them.
     beside : str
         The other method, where the representations of two are compared.
+    n : int
+        Points per episode, where a table varies them; 0 for as many as the source has.
     """
 
     source: str
@@ -171,6 +173,11 @@ class Cell(NamedTuple):
     steps: int = 0
     trained_on: tuple[str, ...] = ()
     beside: str = ""
+    n: int = 0
+
+    def on_same_episodes(self, method: str) -> "Cell":
+        """Return the cell of a method without training on the episodes of this one."""
+        return Cell(self.source, self.labels, method, threshold=self.threshold, n=self.n)
 
 
 Specs = dict[Cell, Spec]

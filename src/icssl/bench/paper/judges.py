@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 from icssl.bench.paper import imagenet
@@ -13,6 +14,7 @@ from icssl.bench.paper.statistics import (
     difference_of,
     difference_of_gains,
     mean_of,
+    measure_of,
     rank_correlation,
 )
 from icssl.bench.paper.table_cells import SURFACES, source_title
@@ -39,6 +41,8 @@ from icssl.evaluation.metrics import Estimate
 from icssl.evaluation.predictors import METHODS
 
 _MATCHED = 2  # times as many parameters are still matched in scale
+FAIR = imagenet.ARTEFACT.name  # the table on features, unless another one is named
+_SIDES = {"e2e_icl": "E2E", "transformer": "the baseline", EIG: "eigenvectors"}
 _JUMP = 0.05  # a curve without a jump has its largest gain somewhere too
 
 
@@ -188,28 +192,22 @@ def _on_features(profile: Profile, method: str, size: int) -> Cell:
     return Cell(profile.features, 3, method, kernel, size=size)
 
 
-def _contrast(evidence: Evidence, pairs: Iterable[Pair]) -> Finding:
-    return judge_contrast(Contrast("imagenet", tuple(pairs)), evidence)
-
-
-def few_data(profile: Profile, evidence: Evidence) -> Finding:
+def few_data(profile: Profile, evidence: Evidence, artefact: str = FAIR) -> Finding:
     """Judge whether E2E is ahead of the baseline at the smallest size."""
     size = min(profile.sizes)
     cells = [_on_features(profile, name, size) for name in ("e2e_icl", "transformer")]
-    return _contrast(evidence, [Pair(f"{size:,} episodes", *cells)])
+    return over(artefact, [Pair(f"{size:,} episodes", *cells)])(profile, evidence)
 
 
-def above_eigenmaps(profile: Profile, evidence: Evidence) -> Finding:
+def above_eigenmaps(profile: Profile, evidence: Evidence, artefact: str = FAIR) -> Finding:
     """Judge E2E and the baseline over Eig+ICL on features, at the largest size."""
     size = max(profile.sizes)
     eig = _on_features(profile, "eig_icl", size)
-    return _contrast(
-        evidence,
-        [
-            Pair(METHODS[name], _on_features(profile, name, size), eig)
-            for name in ("e2e_icl", "transformer")
-        ],
-    )
+    pairs = [
+        Pair(_SIDES[name], _on_features(profile, name, size), eig)
+        for name in ("e2e_icl", "transformer")
+    ]
+    return over(artefact, pairs)(profile, evidence)
 
 
 class _Gain(NamedTuple):
@@ -225,12 +223,12 @@ def _largest(sizes: Sequence[int], gains: Sequence[Estimate]) -> _Gain:
     return _Gain(sizes[place], sizes[place + 1], gains[place])
 
 
-def transition(profile: Profile, evidence: Evidence) -> Finding:
+def transition(profile: Profile, evidence: Evidence, artefact: str = FAIR) -> Finding:
     """Judge whether the baseline gains most around 1,200 episodes, in separation too.
 
     A fall before the largest gain says that it is seeds, and no transition.
     """
-    rows, sizes = evidence["imagenet"], profile.sizes
+    rows, sizes = evidence.get(artefact, {}), profile.sizes
     cells = [_on_features(profile, "transformer", size) for size in sizes]
     separations = [imagenet.method_value(rows, cell, "separation_second") for cell in cells]
     if any(cell not in rows for cell in cells) or None in separations:
@@ -255,18 +253,20 @@ def transition(profile: Profile, evidence: Evidence) -> Finding:
         f"largest gain of accuracy {points_text(accuracy.by)} points from "
         f"{accuracy.low:,} to {accuracy.high:,} episodes{BREAK}of separation "
         f"{separation.by.mean:+.3f} ± {separation.by.half_width:.3f} from "
-        f"{separation.low:,} to {separation.high:,} (first seed)"
+        f"{separation.low:,} to {separation.high:,} ({_seeds_text(rows)})"
     )
     return Finding(text, "", INCONCLUSIVE if falls or not jumps else verdict)
 
 
-def separation_follows_accuracy(profile: Profile, evidence: Evidence) -> Finding:
+def separation_follows_accuracy(
+    profile: Profile, evidence: Evidence, artefact: str = FAIR
+) -> Finding:
     """Judge whether separation and accuracy rank models and sizes alike.
 
-    Separation is stored for the first seed, so accuracy is of the first seed too. The
+    Where separation is stored for the first seed, accuracy is of the first seed too. The
     interval takes the points for independent, which those of one curve are not.
     """
-    rows = evidence["imagenet"]
+    rows = evidence.get(artefact, {})
     cells = [
         _on_features(profile, method, size)
         for method in ("e2e_icl", "transformer")
@@ -275,26 +275,34 @@ def separation_follows_accuracy(profile: Profile, evidence: Evidence) -> Finding
     separations = [imagenet.method_value(rows, cell, "separation_second") for cell in cells]
     if any(cell not in rows for cell in cells) or None in separations:
         return Finding("")
-    accuracies = [rows[cell]["seeds"][0] for cell in cells]
+    chosen = slice(1) if _seeds_text(rows) == _FIRST else slice(None)
+    accuracies = [fmean(rows[cell]["seeds"][chosen]) for cell in cells]
     found = rank_correlation(accuracies, [point[0] for point in separations if point])
     low, high = math.tanh(found.low), math.tanh(found.high)
     text = (
         f"rank correlation {math.tanh(found.mean):.2f} ({low:.2f} to {high:.2f}) over "
-        f"{found.count} models (first seed)"
+        f"{found.count} models ({_seeds_text(rows)})"
     )
     return Finding(text, "", verdict_of(found, 0.0))
+
+
+_FIRST = "first seed"
+
+
+def _seeds_text(rows: Rows) -> str:
+    """Return of how many seeds the stored measures of representations are."""
+    measures = [row["measures"]["mutual_knn"] for row in rows.values() if "measures" in row]
+    counts = [len(measure.get("seeds", ())) for measure in measures]
+    return f"mean of {max(counts)} seeds" if any(counts) else _FIRST
 
 
 # --- Alignment
 
 
-def _mutual(evidence: Evidence, cell: Cell) -> Estimate | None:
-    """Return the mutual kNN of a pair of representations, over episodes of one seed."""
-    row = evidence["imagenet"].get(cell)
-    if row is None:
-        return None
-    measure = row["measures"]["mutual_knn"]
-    return Estimate(measure["mean"], measure["half_width"], 0)
+def _mutual(rows: Rows, cell: Cell) -> Estimate | None:
+    """Return the mutual kNN of a pair of representations."""
+    row = rows.get(cell)
+    return None if row is None else measure_of(row["measures"]["mutual_knn"])
 
 
 def _of_alignments(first: Estimate, second: Estimate) -> Estimate:
@@ -302,48 +310,54 @@ def _of_alignments(first: Estimate, second: Estimate) -> Estimate:
     return Estimate(first.mean - second.mean, half_width, 0)
 
 
-def _compared(evidence: Evidence, pairs: Sequence[tuple[str, Cell, Cell]]) -> Finding:
+def _compared(rows: Rows, pairs: Sequence[tuple[str, Cell, Cell]]) -> Finding:
     """Judge the mean of differences between alignments."""
     texts, differences = [], []
     for name, first, second in pairs:
-        a, b = _mutual(evidence, first), _mutual(evidence, second)
+        a, b = _mutual(rows, first), _mutual(rows, second)
         if a is None or b is None:
             return Finding("")
         differences.append(_of_alignments(a, b))
         texts.append(f"{name} {a.mean:.3f} against {b.mean:.3f}")
     mean = mean_of(differences)
     verdict = verdict_of(mean, 0.0)
-    text = f"mean {mean.mean:+.3f} ± {mean.half_width:.3f}, one seed"
+    text = f"mean {mean.mean:+.3f} ± {mean.half_width:.3f}, {_seeds_text(rows)}"
     return Finding(BREAK.join([text, *texts]), "", verdict)
 
 
-def alignment_grows(profile: Profile, evidence: Evidence) -> Finding:
+def alignment_grows(profile: Profile, evidence: Evidence, artefact: str = FAIR) -> Finding:
     """Judge whether mutual kNN of all three pairs grows from smallest to largest size."""
     pairs = []
     for pair in imagenet.PAIRS:
-        name = " and ".join(imagenet.NAMES[side] for side in pair)
+        name = " and ".join(_SIDES[side] for side in pair)
         first, last = (
             imagenet.pair_cell(profile, 3, pair, size)
             for size in (min(profile.sizes), max(profile.sizes))
         )
         pairs.append((name, last, first))
-    return _compared(evidence, pairs)
+    return _compared(evidence.get(artefact, {}), pairs)
 
 
 def _at_largest(profile: Profile, pair: tuple[str, str]) -> Cell:
     return imagenet.pair_cell(profile, 3, pair, max(profile.sizes))
 
 
-def closer_to_eigenvectors(profile: Profile, evidence: Evidence) -> Finding:
+def closer_to_eigenvectors(
+    profile: Profile, evidence: Evidence, artefact: str = FAIR
+) -> Finding:
     """Judge the alignment of E2E with eigenvectors over that of the baseline."""
     ours, theirs = (
         _at_largest(profile, (EIG, name)) for name in ("e2e_icl", "transformer")
     )
-    return _compared(evidence, [("E2E and the baseline to eigenvectors:", ours, theirs)])
+    pairs = [("E2E and the baseline to eigenvectors:", ours, theirs)]
+    return _compared(evidence.get(artefact, {}), pairs)
 
 
-def closer_to_each_other(profile: Profile, evidence: Evidence) -> Finding:
+def closer_to_each_other(
+    profile: Profile, evidence: Evidence, artefact: str = FAIR
+) -> Finding:
     """Judge the alignment of E2E with the baseline over that with the eigenvectors."""
     both = _at_largest(profile, ("e2e_icl", "transformer"))
     eig = _at_largest(profile, (EIG, "e2e_icl"))
-    return _compared(evidence, [("E2E to the baseline, and to eigenvectors:", both, eig)])
+    pairs = [("E2E to the baseline, and to eigenvectors:", both, eig)]
+    return _compared(evidence.get(artefact, {}), pairs)

@@ -8,10 +8,11 @@ without weights the best for each: where the difference is small, that may be th
 
 from typing import NamedTuple
 
+from icssl.bench.paper import imagenet_published
 from icssl.bench.paper.artefact import Cell, Rows
 from icssl.bench.paper.statistics import dead_seeds, difference_of
 from icssl.bench.paper.table_cells import source_title, title_of
-from icssl.bench.paper.verdicts import Evidence, null_cell, points_text
+from icssl.bench.paper.verdicts import Evidence, points_text
 from icssl.bench.render import Table
 
 WORSE = 0.005  # a loss of at least so much, beyond its interval, is a failure of training
@@ -34,8 +35,11 @@ def _pairs(name: str, rows: Rows) -> list[_Nested]:
             inner.append(cell._replace(size=cell.size // 2))
         # A head alone has one number to train, and with the linear kernel none.
         heads = {"orig_icl": "free_head_rbf", "eig_icl": "free_head_eig_rbf"}
+        if name == imagenet_published.NAME:
+            # Its points are raw, those of the head without weights are scaled.
+            del heads["orig_icl"]
         if cell.kernel == "rbf" and cell.method in heads:
-            inner.append(null_cell(cell, heads[cell.method]))
+            inner.append(cell.on_same_episodes(heads[cell.method]))
         found += [_Nested(name, cell, other) for other in inner if other in rows]
     return found
 
@@ -49,7 +53,7 @@ def nested_table(evidence: Evidence) -> Table:
             difference = difference_of(rows[outer], rows[inner])
             if difference.high < 0 and difference.mean <= -WORSE:
                 about = [name, source_title(outer.source), f"{outer.labels:g}"]
-                titles = [_title(outer), _title(inner)]
+                titles = [_title(name, outer), _title(name, inner)]
                 lines.append((*about, *titles, points_text(difference)))
     note = (
         f"In {len(lines)} of {total} comparisons a model is worse than one that it "
@@ -63,8 +67,12 @@ def nested_table(evidence: Evidence) -> Table:
     return Table("Nested models and dead seeds", header, tuple(lines), notes)
 
 
-def _title(cell: Cell) -> str:
-    return f"{title_of(cell)}, {cell.size} steps" if cell.size else title_of(cell)
+def _title(name: str, cell: Cell) -> str:
+    """Return a model with the number that its table varies."""
+    if not cell.size:
+        return title_of(cell)
+    varied = "steps" if name == "depth" else "training episodes"
+    return f"{title_of(cell)}, {cell.size:,} {varied}"
 
 
 def _dead_note(evidence: Evidence) -> str:

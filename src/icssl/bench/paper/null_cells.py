@@ -21,9 +21,8 @@ def null_specs(cells: Specs) -> Specs:
     for cell, spec in cells.items():
         if isinstance(spec, Scores):
             for method in methods:
-                beside = Cell(cell.source, cell.labels, method, threshold=cell.threshold)
                 found.setdefault(
-                    beside,
+                    cell.on_same_episodes(method),
                     Scores(
                         method,
                         spec.data,
@@ -39,7 +38,7 @@ def null_specs(cells: Specs) -> Specs:
 
 def null_row(rows: Rows, cell: Cell, method: str) -> Row | None:
     """Return the row of a null model on the episodes of a cell."""
-    return rows.get(Cell(cell.source, cell.labels, method, threshold=cell.threshold))
+    return rows.get(cell.on_same_episodes(method))
 
 
 def null_text(rows: Rows, cell: Cell, method: str) -> str:
@@ -50,13 +49,15 @@ def null_text(rows: Rows, cell: Cell, method: str) -> str:
 
 def null_table(rows: Rows) -> Table | None:
     """Return what is reached on the episodes of a page without learning anything."""
-    places = {(c.source, c.labels, c.threshold): c for c in rows if c.method in NULLS}
+    places = {c.on_same_episodes("") for c in rows if c.method in NULLS}
     lines = []
-    for (source, labels, threshold), cell in sorted(places.items(), key=_order):
+    for cell in sorted(places, key=lambda c: (c.source, c.n, str(c.threshold), c.labels)):
         any_row = next(row for m in NULLS if (row := null_row(rows, cell, m)) is not None)
         scores = [null_text(rows, cell, method) for method in NULLS]
         share = f"{any_row['majority_rate']:.3f}"
-        lines.append((source, f"{labels:g}", str(threshold), share, *scores))
+        points = f", {cell.n} points" if cell.n else ""
+        place = (f"{cell.source}{points}", f"{cell.labels:g}", str(cell.threshold))
+        lines.append((*place, share, *scores))
     if not lines:
         return None
     names = [METHODS[name].replace("Training-free", "training-free") for name in NULLS]
@@ -68,8 +69,3 @@ def null_table(rows: Rows) -> Table | None:
         "by training episodes.",
     )
     return Table("Null models on the same episodes", header, tuple(lines), notes)
-
-
-def _order(item: tuple[tuple[str, float, str | float], Cell]) -> tuple[str, str, float]:
-    (source, labels, threshold), _ = item
-    return (source, str(threshold), labels)

@@ -9,8 +9,9 @@ differences is in :mod:`icssl.bench.paper.judges`.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from icssl.bench.paper import judges, printed, theory
+from icssl.bench.paper import imagenet_published, judges, printed, theory
 from icssl.bench.paper.as_published import literal_cell
 from icssl.bench.paper.claim_cells import (
     ABLATED,
@@ -35,7 +36,7 @@ from icssl.bench.paper.claim_cells import (
     outside_minus_inside,
 )
 from icssl.bench.paper.judges import on_pictures, over
-from icssl.bench.paper.verdicts import Judge, Pair, not_run
+from icssl.bench.paper.verdicts import Finding, Judge, Pair, not_run
 
 _VOTES = ("label_vote",)
 _HEADS = ("label_vote", "free_head_linear", "free_head")
@@ -85,6 +86,11 @@ def _literal(pairs: Iterable[Pair]) -> list[Pair]:
         Pair(p.place, literal_cell(p.first), p.second and literal_cell(p.second))
         for p in pairs
     ]
+
+
+def _on_features(judge: Callable[..., Finding]) -> Judge:
+    """Return the same comparison under the paper's own conditions."""
+    return partial(judge, artefact=imagenet_published.NAME)
 
 
 CLAIMS = (
@@ -324,49 +330,49 @@ CLAIMS = (
         "The Transformer baseline jumps near 1,200 training datasets, its separation with "
         "it.",
         "3 labels",
-        not_run,
+        _on_features(judges.transition),
         judges.transition,
         _FEATURES,
     ),
     Claim(
         "Separation and accuracy are correlated across data regimes.",
         "rank correlation over E2E (RBF kernel) and the baseline at all sizes, 3 labels",
-        not_run,
+        _on_features(judges.separation_follows_accuracy),
         judges.separation_follows_accuracy,
         _FEATURES,
     ),
     Claim(
         "E2E is ahead of the baseline where training data are few.",
         "RBF kernel, 3 labels, smallest set",
-        not_run,
+        _on_features(judges.few_data),
         judges.few_data,
         _FEATURES,
     ),
     Claim(
         "Both Transformers are above Eig+ICL on ImageNet features.",
         "RBF kernel, 3 labels, largest set",
-        not_run,
+        _on_features(judges.above_eigenmaps),
         judges.above_eigenmaps,
         _FEATURES,
     ),
     Claim(
         "Alignment of the three representations grows with data.",
         "RBF kernel, mutual kNN of three pairs",
-        not_run,
+        _on_features(judges.alignment_grows),
         judges.alignment_grows,
         _FEATURES,
     ),
     Claim(
         "E2E is closer to the eigenvectors than the baseline is.",
         "RBF kernel, mutual kNN at the largest set",
-        not_run,
+        _on_features(judges.closer_to_eigenvectors),
         judges.closer_to_eigenvectors,
         _FEATURES,
     ),
     Claim(
         "E2E and the baseline can be closer to each other than E2E to the eigenvectors.",
         "RBF kernel, mutual kNN at the largest set",
-        not_run,
+        _on_features(judges.closer_to_each_other),
         judges.closer_to_each_other,
         _FEATURES,
     ),

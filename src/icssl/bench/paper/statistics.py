@@ -6,7 +6,7 @@ well as for other episodes, so both are drawn again.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import fmean, stdev
 from typing import Any
@@ -84,6 +84,26 @@ def _weights(count: int) -> Float[Tensor, "samples e"]:
 def _normal_draws(number: int) -> Float[Tensor, " samples"]:
     generator = generator_for(0, "bootstrap of seeds", number)
     return torch.randn(_SAMPLES, generator=generator, dtype=torch.float64)
+
+
+def measure_of(measure: Mapping[str, Any]) -> Estimate:
+    """Return a stored measure; where it has several seeds, its interval covers them too.
+
+    Its values of single episodes are not stored, so both intervals are added as if they
+    were independent: it is rather too wide than too narrow.
+
+    Examples
+    --------
+    >>> print(measure_of({"mean": 0.3, "half_width": 0.01}))
+    0.300 ± 0.010
+    >>> print(measure_of({"mean": 0.3, "half_width": 0.01, "seeds": [0.29, 0.3, 0.31]}))
+    0.300 ± 0.027
+    """
+    half_width, seeds = measure["half_width"], measure.get("seeds", ())
+    if len(seeds) > 1:
+        error = stdev(seeds) / len(seeds) ** 0.5
+        half_width = math.hypot(half_width, error * stdtrit(len(seeds) - 1, 0.975))
+    return Estimate(measure["mean"], half_width, 0)
 
 
 def level_of(row: Row) -> Estimate:

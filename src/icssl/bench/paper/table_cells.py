@@ -67,6 +67,7 @@ def trainings(
     size: int = 0,
     labels: tuple[float, ...] = LABELS,
     models: int | None = None,
+    n: int = 0,
 ) -> tuple[TrainConfig, ...]:
     """Return the training runs of a method, one per seed.
 
@@ -87,6 +88,8 @@ def trainings(
         Label budgets of training.
     models : int, optional
         How many runs; by default the seeds of the profile.
+    n : int
+        Points per episode, where they are not the source's own.
     """
     config = config_from({"preset": method})
     is_encoder = method in (*ENCODERS, "transformer_unscaled")
@@ -97,7 +100,13 @@ def trainings(
         size = size or profile.image_episodes
     config = replace(
         config,
-        data=replace(config.data, sources=sources, threshold=threshold, episodes=size),
+        data=replace(
+            config.data,
+            sources=sources,
+            threshold=threshold,
+            episodes=size,
+            n=n or config.data.n,
+        ),
         labels=labels,
         steps=profile.steps_of(batch),
         batch=batch,
@@ -122,9 +131,10 @@ def with_model(config: TrainConfig, **fields: Any) -> TrainConfig:
     return replace(config, model=replace(config.model, **fields), gamma_rate=gamma_rate)
 
 
-def data_config(source: str, threshold: str | float = "median") -> DataConfig:
+def data_config(source: str, threshold: str | float = "median", n: int = 0) -> DataConfig:
     """Return what test episodes of a source are drawn from."""
-    return DataConfig((source,), threshold=threshold)
+    data = DataConfig((source,), threshold=threshold)
+    return replace(data, n=n) if n else data
 
 
 def scores(
@@ -133,7 +143,7 @@ def scores(
     trained: tuple[TrainConfig, ...] = (),
 ) -> Scores:
     """Return the spec of a cell; a classical method has no training runs."""
-    data = data_config(cell.source, cell.threshold)
+    data = data_config(cell.source, cell.threshold, cell.n)
     if cell.setting == COVERING:
         data = replace(data, placement="covering")
     return Scores(
@@ -169,10 +179,11 @@ def classical(
     budgets: tuple[int, ...],
     threshold: str | float = "median",
     methods: tuple[str, ...] = CLASSICAL,
+    n: int = 0,
 ) -> Specs:
-    """Return specs of classical methods on one source."""
+    """Return specs of classical methods on one source, with n points if it is given."""
     cells = [
-        Cell(source, labels, method, threshold=threshold)
+        Cell(source, labels, method, threshold=threshold, n=n)
         for labels in budgets
         for method in methods
         if method != "bayes_ceiling" or has_ceiling(source, threshold)
@@ -247,7 +258,7 @@ def against_svc(rows: Rows, cells: Iterable[Cell]) -> str:
     cells = list(cells)
     lost, n_won = [], 0
     for cell in cells:
-        reference = Cell(cell.source, cell.labels, "svc_rbf", threshold=cell.threshold)
+        reference = cell.on_same_episodes("svc_rbf")
         comparison = compare_cells(rows, cell, reference)
         if comparison is None or rows[cell].get("undertrained"):
             continue

@@ -43,15 +43,16 @@ RULES = (
     'size and not above zero. "Inconclusive": the interval leaves it open, or a seed of '
     "the model that the statement praises learned nothing. A statement that names a level "
     "is reproduced where our mean reaches it, and inconclusive where only its interval "
-    "does. The best training-free head has its kernel, gamma and features chosen on 200 "
-    "training episodes for each number of labels, and may read the true eigenvectors.",
+    "does. The best training-free head has its kernel, gamma and features chosen on "
+    "{tuning} training episodes for each number of labels, and may read the true "
+    "eigenvectors.",
     "As published: the paper's literal model, data, class rules and untuned regressions, "
     "as far as they are printed. Fair: one class rule and the same episodes for all, "
-    "scaled points, tuned rivals, our variant of the model, which has 902 weights; the "
-    "literal one has 1,914, and the paper counts 10,852 without saying where. Pictures are "
-    "of the shipped generator and features of CIFAR-10 or digits, stand-ins for Stable "
-    "Diffusion and ImageNet100: a verdict on them is about the method, not about the "
-    "paper's own data.",
+    "scaled points, tuned rivals, our variant of the model, which has {free:,} weights; "
+    "the literal one has {paper:,}, and the paper counts {printed:,} without the layers "
+    "and heads behind them. Pictures are of the shipped generator and features of CIFAR-10 "
+    "or digits, stand-ins for Stable Diffusion and ImageNet100: a verdict on them is about "
+    "the method, not about the paper's own data.",
 )
 
 Evidence = Mapping[str, Rows]
@@ -159,7 +160,7 @@ def _null_estimates(rows: Rows, contrast: Contrast) -> dict[str, Estimate]:
     found = {}
     for name in contrast.nulls:
         pairs = [
-            Pair(place, null_cell(first, name), _swapped(second, first.method, name))
+            Pair(place, first.on_same_episodes(name), _swapped(second, first.method, name))
             for place, first, second in contrast.pairs
         ]
         estimates = _estimates(rows, pairs)
@@ -179,16 +180,11 @@ def contrast_mean(rows: Rows, pairs: Sequence[Pair]) -> Estimate:
     return mean_of([mean_difference(group) for group in groups.values()])
 
 
-def null_cell(cell: Cell, method: str) -> Cell:
-    """Return the cell of a null model on the episodes of another cell."""
-    return Cell(cell.source, cell.labels, method, threshold=cell.threshold)
-
-
 def _swapped(second: Cell | None, method: str, null: str) -> Cell | None:
     """Return the cell that is subtracted: the null model's, if of the same method."""
     if second is None or second.method != method:
         return second
-    return null_cell(second, null)
+    return second.on_same_episodes(null)
 
 
 def dead_text(rows: Rows, cells: Iterable[Cell]) -> str:
