@@ -106,7 +106,7 @@ PROFILES = {
         note=(
             "Profile full: sizes are ours, as the paper prints none of the training. "
             "Five seeds, but ten in the ablation. Each model sees 32,000 episodes, and "
-            "19,200 under the paper's own conditions."
+            "9,600 under the paper's own conditions."
         ),
         judges=True,
         seeds=5,
@@ -124,7 +124,7 @@ PROFILES = {
         sizes=(100, 300, 600, 1200, 2500, 5000),
         iterations=3000,
         literal_seeds=5,
-        literal_steps=1200,
+        literal_steps=600,
         literal_batch=16,
     ),
 }
