@@ -147,6 +147,15 @@ def test_noise_has_the_spread_of_the_points_and_eigenvectors_of_its_own():
     assert torch.equal(noise.labelled, episode.labelled)
 
 
+def test_the_other_rule_of_uneven_classes_is_a_ball():
+    """Its radius decides the share, so that of the first rule is not kept."""
+    data = DataConfig(("torus",), ball_share=0.3)
+    (found,) = audit(BASELINES["label_vote"], data, [10], **FEW)
+    lines = lines_of(found)
+    assert lines["largest class"].score.mean == pytest.approx(0.7)
+    assert lines["other classes (radius 0.5)"].score.mean > 0.9
+
+
 def test_cli_audits_a_method_and_writes_a_page(tmp_path):
     page = tmp_path / "audit.md"
     few = ["--labels", "5", "--episodes", "6", "--tuning", "4"]

@@ -164,7 +164,7 @@ def _audit_at(
     noise = _without(predict, name, "points", _noise(test, seed, data.eigenvectors))
     lines.append(_noise_line(own, noise, vote, test.n_classes))
     if is_manifold(data.sources[0]):
-        other = replace(data, split="test", test_threshold="", threshold=_other_rule(data))
+        other = _other_rule(data)
         swapped = _drawn(other, "test", episodes, seed, labels, device)
         lines += _rule_lines(predict, nulls["label_vote"], swapped, other)
     return Audit(name, data.sources[0], labels, tuple(lines))
@@ -258,9 +258,14 @@ def _noise(episode: Episode, seed: int, eigenvectors: int) -> Episode:
     )
 
 
-def _other_rule(data: DataConfig) -> str | float:
-    """Return the other rule of the classes: a ball, or half of the points."""
-    return _RADIUS if replace(data, split="test").class_rule == "median" else "median"
+def _other_rule(data: DataConfig) -> DataConfig:
+    """Return test episodes by the other rule of the classes: a ball, or half of the points.
+
+    A share of the ball belongs to the first rule, whatever it is.
+    """
+    is_share = replace(data, split="test").class_rule == "median"
+    rule = _RADIUS if is_share else "median"
+    return replace(data, split="test", test_threshold="", threshold=rule, ball_share=0.5)
 
 
 def _rule_lines(

@@ -233,7 +233,9 @@ def draw_table(
     header = ("method", *(f"{size:,} episodes" for size in sizes))
     scored = [cell for cell in rows if cell.labels == labels and not cell.beside]
     about, seeds = notes
-    text = (f"{data_title(profile)}: {about}", LEGEND, seeds, training_text(rows, scored))
+    titles = {method: title(Cell("", 0, method)) for method, _ in METHODS}
+    trained = training_text(rows, [c for c in scored if c.method in titles], titles)
+    text = (f"{data_title(profile)}: {about}", LEGEND, seeds, trained)
     return Table(f"{labels} labels of 100", header, tuple(lines), text)
 
 

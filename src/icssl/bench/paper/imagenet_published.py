@@ -132,7 +132,7 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
         draw_table(profile, rows, labels, sizes_at(profile, labels), _NOTES, literal_title)
         for labels in (_FEW, _MORE)
     ]
-    note = f"Means of {profile.literal_seeds} seeds; intervals cover seeds and episodes."
+    note = "Means of all seeds; intervals cover seeds and episodes."
     return [picture, *tables, alignment_table(profile, rows, note, literal_title)]
 
 
@@ -146,7 +146,7 @@ _NOTES = (
 ARTEFACT = Artefact(
     NAME,
     "ImageNet100 under the published conditions, on a stand-in",
-    "As for the table before. It does not say that classes of training and test are "
+    "The same as of imagenet. It does not say that classes of training and test are "
     "apart; its baseline has as many weights as one with 200 learned positions.",
     specs,
     draw,

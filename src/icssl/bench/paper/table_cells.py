@@ -279,7 +279,9 @@ def against_svc(rows: Rows, cells: Iterable[Cell]) -> str:
     return f"{name} beats the tuned RBF-SVC in all {n_won} cells, beyond the 95% interval."
 
 
-def training_text(rows: Rows, cells: Iterable[Cell]) -> str:
+def training_text(
+    rows: Rows, cells: Iterable[Cell], titles: Mapping[str, str] = METHODS
+) -> str:
     """Return how much the models of a table were trained and tested on.
 
     A row counts the episodes of all its seeds together; this counts those of one model.
@@ -298,7 +300,7 @@ def training_text(rows: Rows, cells: Iterable[Cell]) -> str:
     parts = []
     for count, by_method in counts.items():
         names = [
-            f"{METHODS[method]}{_places_text(places) if times[method] > 1 else ''}"
+            f"{titles[method]}{_places_text(places) if times[method] > 1 else ''}"
             for method, places in by_method.items()
         ]
         parts.append(f"{count}: {'; '.join(names)}.")
