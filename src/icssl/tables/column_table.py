@@ -247,6 +247,31 @@ def describe_encoded(table: Any, readings: Mapping[int, ColumnReading]) -> Colum
     return ColumnTable(tuple(summaries))
 
 
+def doubts_about_columns(
+    frame: Any, readings: Mapping[int, ColumnReading]
+) -> list[TableWarning]:
+    """Return warnings of columns of a data frame that name rows, or are free text.
+
+    Parameters
+    ----------
+    frame : data frame
+        Of pandas or polars, as it was given; without pandas there are no warnings.
+    readings : dict of int to ColumnReading
+        Columns of texts that are read as numbers or dates, which are neither.
+    """
+    try:
+        columns = list(_named_columns(frame))
+    except ImportError:  # polars can be there alone
+        return []
+    summaries = tuple(
+        _describe(name, cells, cells, {})
+        for place, (name, cells) in enumerate(columns)
+        if place not in readings
+    )
+    # Amounts have their doubts where texts are read.
+    return [one for one in ColumnTable(summaries).warnings if one.setting == "drop"]
+
+
 def _named_columns(table: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(table, "get_columns"):  # polars
         yield from ((column.name, column.to_pandas()) for column in table.get_columns())

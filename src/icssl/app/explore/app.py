@@ -32,6 +32,7 @@ from icssl.app.explore.guard import client, guard
 from icssl.app.explore.layout import page
 from icssl.app.explore.state import NO_ROW, READING, State, from_link, to_link
 from icssl.app.explore.uploads import Uploads, check_size, download
+from icssl.app.explore.waiting import PROGRESS, Waiting
 
 _LOG = logging.getLogger(__name__)
 _LARGEST_REQUEST = 2**24  # bytes; a file of up to MOST_BYTES is sent as base64
@@ -50,16 +51,17 @@ def build_app() -> Dash:
     )
     app.layout = page
     app.server.config["MAX_CONTENT_LENGTH"] = _LARGEST_REQUEST
-    uploads = Uploads()
+    uploads, waiting = Uploads(), Waiting()
     _add_events(app, uploads)
     for name, view in page_views.VIEWS.items():
         _add_view(app, name, view, page_views.OUTPUTS[name])
-    _add_view(
-        app,
-        "data",
-        lambda state: table_view.data(state, uploads, client()),
-        table_view.OUTPUTS,
-    )
+
+    def show_data(state: State) -> dict[str, Any] | None:
+        with waiting.work_for(client()):
+            return table_view.data(state, uploads, client())
+
+    _add_view(app, "data", show_data, table_view.OUTPUTS)
+    app.server.add_url_rule(PROGRESS, "progress", lambda: waiting.answer(client()))
     _add_refusal(app)
     _add_download(app, uploads)
     guard(app)

@@ -289,7 +289,12 @@ def _file_controls() -> list[Any]:
         html.Div(_field("Column of labels", target, "target"), className="controls"),
         html.Details(
             [
-                html.Summary("How the file is read"),
+                html.Summary(
+                    [
+                        "How the file is read",
+                        html.Span(": types, columns to leave out, labels to rename"),
+                    ]
+                ),
                 html.Div(fields, className="controls"),
                 html.P(
                     f"Types are {', '.join(TYPES)}. Put semicolons between several texts, "
@@ -305,7 +310,7 @@ def _file_controls() -> list[Any]:
 def _answer() -> list[Any]:
     """Return the answer: picture and selected row side by side, then what comes next."""
     give = [
-        _field("Selected row", _number("row", None, 0, 10**9), "row"),
+        _field("Selected row, from 0", _number("row", None, 0, 10**9), "row"),
         _field(
             "Its label",
             dcc.Dropdown(id="mark-label", options=[], clearable=False),
