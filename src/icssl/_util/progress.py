@@ -97,10 +97,10 @@ def begin_steps(total: int, text: str) -> None:
 def stepper() -> Callable[..., None]:
     """Return what to call after each step, or after some, from any thread."""
     progress = _CURRENT.get()
-    return _nothing if progress is None else progress.step
+    return _tell_nobody if progress is None else progress.step
 
 
-def _nothing(count: int = 1) -> None:
+def _tell_nobody(count: int = 1) -> None:
     """Tell nobody."""
 
 

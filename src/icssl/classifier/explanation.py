@@ -140,7 +140,7 @@ class Explanation:
         rows, evidence = self.decisive_rows(row), self.evidence(row)
         if evidence[evidence > 0].sum() < _LITTLE:
             return "because of the shares of the classes: no label is near"
-        return f"because of {_listed(rows)}"
+        return f"because of {_rows_in_words(rows)}"
 
     def sentences(self) -> list[str]:
         """Return why each row gets its class, one sentence per row."""
@@ -234,12 +234,12 @@ class Explanation:
         return index(row)
 
 
-def _listed(rows: Sequence[int]) -> str:
+def _rows_in_words(rows: Sequence[int]) -> str:
     """Return row numbers as words.
 
     Examples
     --------
-    >>> _listed([4]), _listed([4, 7, 1])
+    >>> _rows_in_words([4]), _rows_in_words([4, 7, 1])
     ('row 4', 'rows 4, 7 and 1')
     """
     if len(rows) == 1:

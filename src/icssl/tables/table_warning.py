@@ -111,12 +111,12 @@ def text_of(warning: Warning | str, surface: Surface) -> str:
     return warning.text(surface) if known else str(warning)  # type: ignore[union-attr]
 
 
-def quoted(values: Sequence[object], most: int = 3) -> str:
+def quote(values: Sequence[object], most: int = 3) -> str:
     """Return the first values in quotes, and how many more there are.
 
     Examples
     --------
-    >>> quoted(["a", "b", "c", "d"])
+    >>> quote(["a", "b", "c", "d"])
     "'a', 'b', 'c' and 1 more"
     """
     first = [repr(printable(value, _LONGEST)) for value in values[:most]]

@@ -11,7 +11,7 @@ import rich.console
 import typer
 from rich.text import Text
 
-from icssl._util.errors import DamagedFileError, printable
+from icssl._util.errors import DamagedFileError, error_text, printable
 from icssl._util.progress import Pace, duration_text
 
 _Item = TypeVar("_Item")
@@ -237,7 +237,7 @@ def _message(error: Exception) -> str:
     """Return the message; for an error of the system, the file and reason, no number."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return printable(f"{error.filename}: {error.strerror.lower()}.")
-    return printable(error)
+    return error_text(error)
 
 
 Engine = Annotated[

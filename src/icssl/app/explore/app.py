@@ -18,6 +18,7 @@ from flask import Response, request
 from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
+from icssl._util.errors import error_text
 from icssl.app.explore import page_views, table_view
 from icssl.app.explore.clouds import limit_to_one_thread
 from icssl.app.explore.events import (
@@ -117,7 +118,7 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
             if event == "url" and after == before:  # we changed the address ourselves
                 message = no_update
         except (ValueError, ImportError) as error:
-            after, message = before or State(), str(error)
+            after, message = before or State(), error_text(error)
             if event == "upload":  # or the old table would stand below the refusal
                 after = _without_table(after)
         changes = _changes(before, after, message, outputs)
@@ -264,10 +265,10 @@ def _add_download(app: Dash, uploads: Uploads) -> None:
         state = _state_of(values)
         try:
             upload = uploads.get(state.table, client())
-            labelling, _warnings = table_view.labelled(state, upload)
+            labelling, _warnings = table_view.label_table(state, upload)
             name, content = download(upload, labelling)
         except ValueError as error:
-            return no_update, str(error)
+            return no_update, error_text(error)
         return send_bytes(content, name), ""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from dash import html, no_update
 
 from icssl._util.colours import plane_coordinates
-from icssl._util.errors import check_choice
+from icssl._util.errors import check_choice, error_text
 from icssl.app.explore import figures
 from icssl.app.explore.clouds import DRAWING_NOTE
 from icssl.app.explore.layout import table
@@ -63,7 +63,7 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
     try:
         upload = uploads.get(state.table, client)
     except ValueError as error:
-        return {**nothing, "note": str(error)}
+        return {**nothing, "note": error_text(error)}
     nothing["controls"] = False
     if not state.target:
         text = f"{upload.name} was read. Choose its column of labels."
@@ -71,7 +71,7 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
     try:
         return {**nothing, **_labelled_table(state, upload)}
     except (ValueError, ImportError) as error:
-        return {**nothing, "note": str(error), "reading": True}
+        return {**nothing, "note": error_text(error), "reading": True}
 
 
 def target_options(state: State, uploads: Uploads, client: str = "") -> list[str]:
@@ -82,7 +82,7 @@ def target_options(state: State, uploads: Uploads, client: str = "") -> list[str
         return uploads.columns(state.table, client)  # the view says what is wrong
 
 
-def labelled(state: State, upload: Upload) -> tuple[Labelling, tuple[str, ...]]:
+def label_table(state: State, upload: Upload) -> tuple[Labelling, tuple[str, ...]]:
     """Return the table of the state with its labels, and warnings."""
     return label_upload(upload, state.target, state.marks, _reading(state))
 
@@ -93,7 +93,7 @@ def _reading(state: State) -> Reading:
 
 def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
     check_choice("column of labels", state.target, columns_of(upload, _reading(state)))
-    labelling, warned = labelled(state, upload)
+    labelling, warned = label_table(state, upload)
     points = plane_coordinates(labelling.embedding)
     names = [str(name) for name in labelling.classes]
     row = _first_row(labelling) if state.row == NO_ROW else min(state.row, len(points) - 1)
