@@ -256,6 +256,26 @@ def test_a_button_beside_a_warning_answers_it(page, spellings):
     assert page.find("#relabel").get_attribute("value") == "ELM=elm; Oak=oak"
 
 
+def test_rows_are_stepped_through_in_both_directions(page, spellings):
+    page.open("?tab=data")
+    page.until(lambda: page.find("#upload input[type=file]")).send_keys(str(spellings))
+    page.says("#data-note", "4 classes")
+    page.until(lambda: page.find("#row").get_attribute("value"))
+    page.type("row", 1)
+    page.says("#data-selected", "Row 1 ")
+    minus = "#row ~ .dash-stepper-decrement"
+    for _ in range(2):  # the second one would be row -1
+        page.find(minus).click()
+        page.says("#data-selected", "Row 0 ")
+        page.until(lambda: page.find("#row").get_attribute("value") == "0")
+    row = int(page.find("#data-next tr[data-row]").get_attribute("data-row"))
+    # The table may just be drawn again, as after each selection.
+    page.until(lambda: page.find("#data-next tr[data-row]").click() is None)
+    page.says("#data-selected", f"Row {row}: ")
+    page.find(minus).click()
+    page.says("#data-selected", f"Row {row - 1}")
+
+
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (400, 800)])
 def test_the_picture_of_a_table_begins_on_the_first_screen(page, spellings, width, height):
     page.view(width, height)

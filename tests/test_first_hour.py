@@ -224,6 +224,20 @@ def test_a_browser_asks_how_far_its_answer_is():
     assert (answer.status_code, answer.get_json()) == (200, {"text": ""})
 
 
+# Fields of the page
+
+
+@pytest.mark.parametrize("name", ["point", "row"])
+def test_a_step_below_the_first_selects_the_first(name):
+    pytest.importorskip("dash")
+    from icssl.app.explore.events import after_setting
+    from icssl.app.explore.state import State
+
+    state = after_setting(State(), name, 3)
+    assert getattr(state, name) == 3
+    assert getattr(after_setting(state, name, -1), name) == 0
+
+
 # Warnings of the page
 
 

@@ -24,6 +24,7 @@ from icssl.app.explore.clouds import limit_to_one_thread
 from icssl.app.explore.events import (
     BUTTONS,
     CLOUDS,
+    SELECTED,
     SETTINGS,
     after_button,
     after_click,
@@ -133,6 +134,8 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
             changes["targets"] = table_view.target_options(after, uploads, client())
         if event == "mark":
             changes["new_label"] = ""
+        if event in SELECTED and values[event] != getattr(after, event) != NO_ROW:
+            changes[event] = getattr(after, event)  # the field may say a number below 0
         return changes
 
 
