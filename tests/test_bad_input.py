@@ -11,6 +11,7 @@ import icssl
 from helpers import run_command, text_of
 from icssl.app.explore import uploads
 from icssl.tables.formulas import is_formula
+from icssl.tables.table_columns import CategoryCells, columns_of
 
 pd = pytest.importorskip("pandas")
 openpyxl = pytest.importorskip("openpyxl")
@@ -24,6 +25,8 @@ BAD = {
     "empty.csv": b"",
     "blank.csv": b"\n\n \n",
     "header.csv": b"x,y\n",
+    "line.csv": b"z" * 3_000_000,
+    "repeated.csv": b"\xc5" * 20_000,
     "one.csv": b"y\na\nb\n\n",
     "text.xlsx": b"hello",
     "zip.xlsx": b"PK\x05\x06" + bytes(18),
@@ -78,6 +81,44 @@ def test_a_table_of_very_many_columns_is_read(tmp_path):
     table = icssl.read_table(path, "y")
     assert table.features.shape == (4, count)
     assert table.features["c3"].tolist() == [0, 3, 6, 2]
+
+
+def test_columns_of_a_frame_are_the_same_one_by_one_and_by_kind():
+    """Columns of one kind are taken together; each must be what pandas gives for it."""
+    rng = np.random.default_rng(0)
+    whole = rng.integers(0, 9, 30)
+    frame = pd.DataFrame(
+        {
+            "whole": whole,
+            "category": pd.Categorical(2**60 + whole % 2),
+            "parts": rng.normal(size=30),
+            "small": whole.astype("int8"),
+            "texts": whole.astype(str),
+            "nullable": pd.array(whole, dtype="Int64"),
+            "other": -whole,
+            "days": pd.to_datetime(whole, unit="D"),
+            "yes": whole > 4,
+        }
+    )
+    for place, cells in enumerate(columns_of(frame)):
+        column = frame.iloc[:, place]
+        assert isinstance(cells, CategoryCells) == (frame.columns[place] == "category")
+        assert list(cells) == column.tolist()
+        if not isinstance(cells, CategoryCells):
+            assert cells.dtype == column.to_numpy().dtype
+
+
+def test_lines_of_two_encodings_are_read_whichever_are_more():
+    unicode, western = "Zürich,1,a\n".encode(), "Köln,2,b\n".encode("cp1252")
+    for first, second in ((5, 1), (2, 2), (1, 5)):
+        content = b"town,size,y\n" + first * unicode + second * western
+        with pytest.warns(icssl.tables.table_warning.TableWarning, match="mixes encodings"):
+            table = icssl.read_table(io.BytesIO(content), "y")
+        assert set(table.stored["town"]) == {"Zürich", "Köln"}
+    # A word of Chinese whose bytes are UTF-8 by chance does not make its file mixed.
+    words = "联通,1,中国人民银行\n中国北京,2,上海市广东省深圳\n天津重庆,3,四川河南\n" * 9
+    table = icssl.read_table(io.BytesIO(b"town,size,y\n" + words.encode("gb18030")), None)
+    assert set(table.stored["town"]) == {"联通", "中国北京", "天津重庆"}
 
 
 def test_a_very_long_line_is_read_and_refused_by_the_page(tmp_path):

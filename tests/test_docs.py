@@ -164,6 +164,13 @@ def test_files_that_a_page_names_are_there(page):
             assert (ROOT / name).exists() or (PACKAGE / name).exists(), name
 
 
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda path: path.stem)
+def test_tests_that_a_page_names_are_there(page):
+    for file, test in re.findall(r"`(test_\w+\.py)::(test_\w+)`", page.read_text()):
+        text = (ROOT / "tests" / file).read_text()
+        assert re.search(rf"^def {test}\(", text, re.MULTILINE), f"{file}::{test}"
+
+
 @pytest.mark.parametrize("page", TODAY, ids=lambda path: path.stem)
 def test_names_of_the_package_on_a_page_are_there(page):
     for name in re.findall(r"`(icssl(?:\.\w+)+)\b[^`/]*`", page.read_text()):
@@ -253,6 +260,15 @@ def test_the_readme_has_the_numbers_of_the_benchmark():
         assert any(set(re.findall(r"\d+\.\d+", line)) <= numbers for numbers in known), line
     (difference,) = re.findall(r"self-training, (0\.\d+ ± 0\.\d+)", text)
     assert f"| Self-training | +{difference} |" in report
+
+
+def test_the_readme_has_the_sizes_of_the_installation():
+    rows = json.loads((ROOT / "results" / "benchmark-install.json").read_text())["sizes"]
+    sizes = {row["extras"]: f"{row['mb'] / 1000:.1f} GB" for row in rows}
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert f"`.[tables]` takes {sizes['tables']}" in text
+    everything = max(sizes, key=len)
+    assert f"all extras together take {sizes[everything]}" in text
 
 
 def test_the_table_of_the_regressor_has_the_numbers_of_its_benchmark():

@@ -56,7 +56,7 @@ def test_few_labels_are_hidden_one_by_one(rng):
     classifier = ICSSLClassifier().fit(X, y)
     expected = accuracy_one_by_one(X, y, np.flatnonzero(y >= 0))
     assert classifier.label_score_ == LabelScore.of_hits(round(9 * expected), 9)
-    assert "of 9 labels" in str(classifier.label_score_)
+    assert "of 9 hidden labels" in str(classifier.label_score_)
     assert classifier.label_score_ is classifier.label_score_  # computed once
 
 

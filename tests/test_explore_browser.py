@@ -175,13 +175,18 @@ def test_a_table_is_labelled_marked_and_downloaded(page, flowers, downloads):
 
 
 def test_a_row_to_label_next_is_clicked_and_gets_a_new_class(page, flowers):
+    def press_last_row(key):
+        """Press the row; the table may just be drawn again, as after each selection."""
+        line = page.browser.find_elements(By.CSS_SELECTOR, "#data-next tr[data-row]")[-1]
+        row = line.get_attribute("data-row")
+        line.click() if key == "mouse" else line.send_keys(key)
+        return row
+
     page.open("?tab=data")
     page.until(lambda: page.find("#upload input[type=file]")).send_keys(str(flowers))
     page.says("#data-next", "The most useful first")
     for key in ("mouse", Keys.ENTER):
-        line = page.browser.find_elements(By.CSS_SELECTOR, "#data-next tr[data-row]")[-1]
-        row = line.get_attribute("data-row")
-        line.click() if key == "mouse" else line.send_keys(key)
+        row = page.until(lambda key=key: press_last_row(key))
         page.says("#data-selected", f"Row {row}: ")
         assert page.find("#row").get_attribute("value") == row
         page.find("#mark-new").send_keys("unknown kind")
@@ -223,6 +228,66 @@ def test_all_that_decides_how_a_file_is_read_is_set_on_the_page(page, tmp_path):
     page.find("#data-controls summary").click()
     page.type("encoding", "no-such")
     page.says("#data-note", "no-such")
+
+
+_KINDS = [*("oak", "oak", "Oak"), *[""] * 18, *("elm", "elm", "ELM"), *[""] * 10]
+
+
+@pytest.fixture
+def spellings(tmp_path):
+    """A table of which two warnings say that labels differ by case alone."""
+    lines = [f"{i % 7 + 90 * (i > 20)},{kind}" for i, kind in enumerate(_KINDS)]
+    path = tmp_path / "spellings.csv"
+    path.write_text("\n".join(["size,kind", *lines]))
+    return path
+
+
+def test_a_button_beside_a_warning_answers_it(page, spellings):
+    page.open("?tab=data")
+    page.until(lambda: page.find("#upload input[type=file]")).send_keys(str(spellings))
+    page.says("#data-note", "4 classes", "2 warnings below the picture")
+    assert page.find("#reading").get_attribute("open") is None  # the picture stays in view
+    for left in (1, 0):
+        page.find("#data-doubts button").click()
+        page.says("#data-note", f"{2 + left} classes")
+        page.until(page.settled)
+    assert "warning" not in page.text("#data-note")
+    page.find("#reading summary").click()
+    assert page.find("#relabel").get_attribute("value") == "ELM=elm; Oak=oak"
+
+
+def test_rows_are_stepped_through_in_both_directions(page, spellings):
+    page.open("?tab=data")
+    page.until(lambda: page.find("#upload input[type=file]")).send_keys(str(spellings))
+    page.says("#data-note", "4 classes")
+    page.until(lambda: page.find("#row").get_attribute("value"))
+    page.type("row", 1)
+    page.says("#data-selected", "Row 1 ")
+    minus = "#row ~ .dash-stepper-decrement"
+    for _ in range(2):  # the second one would be row -1
+        page.find(minus).click()
+        page.says("#data-selected", "Row 0 ")
+        page.until(lambda: page.find("#row").get_attribute("value") == "0")
+    row = int(page.find("#data-next tr[data-row]").get_attribute("data-row"))
+    # The table may just be drawn again, as after each selection.
+    page.until(lambda: page.find("#data-next tr[data-row]").click() is None)
+    page.says("#data-selected", f"Row {row}: ")
+    page.find(minus).click()
+    page.says("#data-selected", f"Row {row - 1}")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (400, 800)])
+def test_the_picture_of_a_table_begins_on_the_first_screen(page, spellings, width, height):
+    page.view(width, height)
+    page.open("?tab=data")
+    page.until(lambda: page.find("#upload input[type=file]")).send_keys(str(spellings))
+    page.says("#data-note", "2 warnings below the picture")
+    page.until(lambda: page.find("#data_cloud .nsewdrag"))
+    page.browser.execute_script("window.scrollTo(0, 0)")
+    left, top, right, _ = page.box("#data_cloud")
+    assert left >= 0
+    assert right <= width
+    assert top < 0.85 * height
 
 
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (400, 800)])

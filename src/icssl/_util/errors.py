@@ -19,6 +19,8 @@ EXTRA = "pip install 'icssl[{0}]'"
 """How to install an optional extra, by its name."""
 
 _MOST_LISTED = 50  # names in one message
+_LONGEST_LISTED = 80  # characters of a name in a list
+_LONGEST_MESSAGE = 3_000  # characters
 _LONGEST_GUESS = 200  # characters: the time to compare two texts grows with their product
 
 
@@ -59,9 +61,25 @@ def list_names(names: Sequence[object]) -> str:
     >>> list_names(["a", "b"]), list_names(range(10_000))[-17:]
     ("'a', 'b'", '49 and 9,950 more')
     """
-    listed = ", ".join(map(repr, names[:_MOST_LISTED]))
+    listed = ", ".join(map(_short_repr, names[:_MOST_LISTED]))
     more = len(names) - _MOST_LISTED
     return f"{listed} and {more:,} more" if more > 0 else listed
+
+
+def _short_repr(name: object) -> str:
+    """Return a name in quotes; the header of a file that is no table can be megabytes."""
+    is_long = isinstance(name, str) and len(name) > _LONGEST_LISTED
+    return repr(printable(name, _LONGEST_LISTED)) if is_long else repr(name)
+
+
+def error_text(error: Exception) -> str:
+    """Return the message of an error to show: safe, and no longer than a page.
+
+    Names of columns and cells stand in messages, and those of a file can be of any length.
+    """
+    text = str(error)
+    short = text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
+    return printable(short)
 
 
 def did_you_mean(value: object, allowed: Sequence[str]) -> str:

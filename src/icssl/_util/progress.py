@@ -1,5 +1,6 @@
 """How far long work is, told to whoever asked: a bar, a terminal, or nobody."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,6 +25,38 @@ class _Progress:
         with self._lock:
             self._done += count
             self._show(self._done, self._total or None, self._text)
+
+
+class Pace:
+    """The time that is left, if work goes on as fast as since its first step."""
+
+    def __init__(self) -> None:
+        self._first, self._last, self._began = 0, 0, 0.0
+        self._total: int | None = None
+
+    def seconds_left(self, done: int, total: int | None) -> float | None:
+        """Return the seconds left, or None as long as that cannot be known."""
+        # Other work begins, or a run is resumed with some steps done, which took no time.
+        if total != self._total or done < self._last:
+            self._first, self._total, self._began = done, total, time.monotonic()
+        self._last = done
+        if total is None or done == self._first:
+            return None
+        elapsed = time.monotonic() - self._began
+        return elapsed / (done - self._first) * (total - done)
+
+
+def duration_text(seconds: float) -> str:
+    """Return a number of seconds in the unit that a person would choose.
+
+    Examples
+    --------
+    >>> [duration_text(seconds) for seconds in (4.2, 130, 9000)]
+    ['4 s', '2 min', '2.5 h']
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 _CURRENT: ContextVar[_Progress | None] = ContextVar("progress", default=None)
@@ -64,10 +97,10 @@ def begin_steps(total: int, text: str) -> None:
 def stepper() -> Callable[..., None]:
     """Return what to call after each step, or after some, from any thread."""
     progress = _CURRENT.get()
-    return _nothing if progress is None else progress.step
+    return _tell_nobody if progress is None else progress.step
 
 
-def _nothing(count: int = 1) -> None:
+def _tell_nobody(count: int = 1) -> None:
     """Tell nobody."""
 
 

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -150,17 +150,25 @@ def _table_of(options: LabelOptions) -> LabelTable:
 
 
 @contextmanager
-def _kept_warnings() -> Iterator[list[Warning]]:
-    """Keep warnings for the user, and raise all warnings again when the block ends."""
+def _kept_warnings(said_before: Sequence[Warning] = ()) -> Iterator[list[Warning]]:
+    """Keep warnings for the user, and raise all warnings again when the block ends.
+
+    Those that were said before are dropped: reading and ``fit`` both look at columns.
+    """
     kept: list[Warning] = []
+    known = [warning.args for warning in said_before]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
             yield kept
         finally:
-            messages = [one.message for one in caught if isinstance(one.message, Warning)]
-            kept += [said for said in messages if isinstance(said, UserWarning)]
-    for one in caught:
+            new = [
+                one
+                for one in caught
+                if isinstance(one.message, Warning) and one.message.args not in known
+            ]
+            kept += [one.message for one in new if isinstance(one.message, UserWarning)]
+    for one in new:
         warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
@@ -234,7 +242,7 @@ def label_rows(
         Called with a text before every stage.
     """
     on_progress(f"labelling {len(table.target):,} rows ...")
-    with _kept_warnings() as doubts:
+    with _kept_warnings(table.warnings) as doubts:
         classifier = fit_classifier(
             table, model=model, column_scale=column_scale, device=device
         )

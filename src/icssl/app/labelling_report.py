@@ -4,6 +4,7 @@ import html
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from pathlib import PurePath
 
 import numpy as np
 
@@ -33,12 +34,14 @@ _DOUBTFUL = 0.6  # a probability below which a row is worth a look
 _TWO_CLASSES_DOUBTFUL = 0.75
 _MOST_CLASSES = 40  # in the table
 _MOST_COLUMNS = 200
+_LONG_CELL = 24  # characters; such a cell would be squeezed into one word per line
 _FEW_LABELS = 5  # per class; with fewer, the probabilities are rough
 
 
 def report_html(labelling: Labelling) -> str:
     """Return the page: a summary first, then pictures, doubtful rows, and why."""
-    title = html.escape(printable(labelling.table.name))
+    # The report goes to other people, whom the folders of this machine do not concern.
+    title = html.escape(printable(PurePath(labelling.table.name).name, NAME))
     sections = {
         "How good is it here?": _quality(labelling),
         "Rows": _embedding(labelling),
@@ -198,11 +201,17 @@ def _note_table(labelling: Labelling, notes: Sequence[RowNote]) -> str:
             f"{_bar(note.probability)}{note.probability:.0%}",
             f"{html.escape(note.runner_up)} {note.runner_up_probability:.0%}",
             f"{reach_in_words(note.reach)} ({note.reach:.2f})",
-            *map(html.escape, note.cells),
+            *map(_cell, note.cells),
         ]
         for note in notes
     ]
     return _table((*header, *cell_names(labelling)), rows)
+
+
+def _cell(text: str) -> str:
+    """Return a cell of the table; a long one wraps in a box that is wide enough."""
+    cell = html.escape(text)
+    return f"<span class='long'>{cell}</span>" if len(text) > _LONG_CELL else cell
 
 
 def _why(labelling: Labelling, notes: Sequence[RowNote]) -> str:
@@ -262,7 +271,7 @@ def _columns(labelling: Labelling) -> str:
     if not len(table.columns):
         return ""
     notes = "".join(f"<p>Read as {html.escape(printable(n))}.</p>" for n in table.notes)
-    rows = [list(map(html.escape, row)) for row in table.columns.rows[:_MOST_COLUMNS]]
+    rows = [list(map(_cell, row)) for row in table.columns.rows[:_MOST_COLUMNS]]
     more = len(table.columns) - _MOST_COLUMNS
     last = f"<p class='soft'>and {more:,} columns more</p>" if more > 0 else ""
     return notes + _table(COLUMN_HEADER, rows) + last

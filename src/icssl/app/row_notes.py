@@ -13,6 +13,7 @@ _LEAST_CERTAIN = 10  # rows shown
 _CELLS = 20  # of a row that are shown
 _HIGH = 0.4  # a reach from which a row is much like a labelled one
 _MOST_BARS = 5  # labelled rows that a note has
+_LEAST_EVIDENCE = 0.005  # of a labelled row that a note has: less is written as 0.00
 NO_WHY = "not computed for a table of this size"
 
 
@@ -108,6 +109,7 @@ def _evidence(labelling: Labelling, row: int) -> tuple[tuple[int, str, float], .
         return ()
     evidence = why.evidence(row, labelling.codes[row])
     order = np.argsort(-np.abs(evidence), kind="stable")[:_MOST_BARS]
+    order = order[np.abs(evidence[order]) >= _LEAST_EVIDENCE]
     return tuple(
         (
             int(why.labelled_rows[place]),

@@ -4,6 +4,7 @@ It reads the rows, puts them in an order of their own, computes what the head ne
 places new rows. What is learned from the targets is left to the two estimators.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Protocol, TypeVar
@@ -53,9 +54,10 @@ from icssl.classifier.plan import (
     views_for,
 )
 from icssl.tables.cells import plain_table
-from icssl.tables.column_table import ColumnTable, describe_encoded
+from icssl.tables.column_table import ColumnTable, describe_encoded, doubts_about_columns
 from icssl.tables.columns import ColumnEncoder, row_chunks
 from icssl.tables.order import Order
+from icssl.tables.table_columns import is_frame
 
 METRICS = ("columns", "precomputed")
 _COMPONENTS = 8  # columns of the embedding
@@ -160,6 +162,9 @@ class ContextEstimator(
         check_choice("column_scale", self.column_scale, COLUMN_SCALES)
         self._refuse_what_cannot_fit(X)
         rows = self._read_rows(X, reset=True)
+        if self.metric == "columns" and is_frame(X):
+            for doubt in doubts_about_columns(X, self._encoder.readings_):
+                warnings.warn(doubt, stacklevel=4)
         self._table = plain_table(X)  # to describe, and for refits with hidden labels
         if hasattr(y, "__len__") and getattr(y, "shape", True):
             check_consistent_length(rows, y)  # before its values, which may be cut off

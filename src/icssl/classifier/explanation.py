@@ -14,6 +14,7 @@ from icssl._util.errors import printable
 _TINY = 1e-12
 _MOST_NAMED = 3  # labelled rows in a sentence
 _ENOUGH = 0.5  # share of what speaks for a class that the named rows must have
+_LITTLE = 0.05  # of a logit: less evidence in all changes a probability by a point at most
 _MOST_SENTENCES = 10  # of a printed explanation
 _LONGEST_NAME = 40  # characters
 
@@ -136,10 +137,10 @@ class Explanation:
         """
         if self._own_label(row) is not None:
             return "its own label"
-        rows = self.decisive_rows(row)
-        if not rows:
+        rows, evidence = self.decisive_rows(row), self.evidence(row)
+        if evidence[evidence > 0].sum() < _LITTLE:
             return "because of the shares of the classes: no label is near"
-        return f"because of {_listed(rows)}"
+        return f"because of {_rows_in_words(rows)}"
 
     def sentences(self) -> list[str]:
         """Return why each row gets its class, one sentence per row."""
@@ -233,12 +234,12 @@ class Explanation:
         return index(row)
 
 
-def _listed(rows: Sequence[int]) -> str:
+def _rows_in_words(rows: Sequence[int]) -> str:
     """Return row numbers as words.
 
     Examples
     --------
-    >>> _listed([4]), _listed([4, 7, 1])
+    >>> _rows_in_words([4]), _rows_in_words([4, 7, 1])
     ('row 4', 'rows 4, 7 and 1')
     """
     if len(rows) == 1:

@@ -66,7 +66,7 @@ def gaps_of_parts(kernels: ContextKernels) -> Float[Tensor, "b e"]:
     by_graph = {}
     for part in kernels.parts:
         values = part.graph.eigenmap.values
-        last, resolved = values.shape[-1] - 1, _resolved(part.graph)
+        last, resolved = values.shape[-1] - 1, _least_resolved(part.graph)
         leaving, mixing = (
             1 - values[:, min(place, last)].double() + resolved
             for place in (kernels.n_classes - 1, kernels.n_classes)
@@ -75,7 +75,7 @@ def gaps_of_parts(kernels: ContextKernels) -> Float[Tensor, "b e"]:
     return torch.stack([by_graph[kernel.graph] for kernel in kernels.kernels], dim=1)
 
 
-def _resolved(graph: ContextGraph) -> float:
+def _least_resolved(graph: ContextGraph) -> float:
     """Return which distance from one the eigenvalues of a graph still resolve."""
     held_whole = isinstance(graph, ViewGraph) and graph.node_index is None
     is_small = graph.context.functions.shape[1] <= FEW_SOLVED_ROWS

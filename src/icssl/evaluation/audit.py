@@ -145,8 +145,8 @@ def _audit_at(
     device: str,
 ) -> Audit:
     episodes, tuning, seed = sizes
-    test = _drawn(replace(data, split="test"), "test", episodes, seed, labels, device)
-    training = _drawn(replace(data, split="train"), "tune", tuning, seed, labels, device)
+    test = _draw(replace(data, split="test"), "test", episodes, seed, labels, device)
+    training = _draw(replace(data, split="train"), "tune", tuning, seed, labels, device)
     ready = [model.tune(training) for model in models]
 
     def predict(episode: Episode) -> Float[Tensor, " b"]:
@@ -160,12 +160,12 @@ def _audit_at(
         score = accuracy(model.tune(training)(test), test).cpu()
         lines.append(_null_line(_title(null), own, score))
     vote = accuracy(nulls["label_vote"](test), test).cpu()
-    lines.append(_order_line(own, _without(predict, name, "order", _shuffled(test, seed))))
+    lines.append(_order_line(own, _without(predict, name, "order", _shuffle(test, seed))))
     noise = _without(predict, name, "points", _noise(test, seed, data.eigenvectors))
     lines.append(_noise_line(own, noise, vote, test.n_classes))
     if is_manifold(data.sources[0]):
         other = _other_rule(data)
-        swapped = _drawn(other, "test", episodes, seed, labels, device)
+        swapped = _draw(other, "test", episodes, seed, labels, device)
         lines += _rule_lines(predict, nulls["label_vote"], swapped, other)
     return Audit(name, data.sources[0], labels, tuple(lines))
 
@@ -175,7 +175,7 @@ def _title(null: str) -> str:
     return title[0].lower() + title[1:]
 
 
-def _drawn(
+def _draw(
     data: DataConfig, stream: str, count: int, seed: int, labels: float, device: str
 ) -> Episode:
     drawn = EpisodeStream(data.build(), count, seed, stream).at(0, labels)
@@ -220,22 +220,22 @@ def _without(predict: Predict, name: str, what: str, episode: Episode) -> Tensor
         ) from error
 
 
-def _shuffled(episode: Episode, seed: int) -> Episode:
+def _shuffle(episode: Episode, seed: int) -> Episode:
     """Return the points of every context in another order, each with its label."""
     b, n = episode.y.shape
     generator = generator_for(seed, "audit: order")
     order = torch.rand(b, n, generator=generator).argsort(dim=1).to(episode.y.device)
 
-    def moved(values: Tensor) -> Tensor:
+    def reorder(values: Tensor) -> Tensor:
         index = order.view(b, n, *[1] * (values.ndim - 2)).expand_as(values)
         return values.gather(1, index)
 
     return Episode.unchecked(
-        x=moved(episode.x),
-        y=moved(episode.y),
-        labelled=moved(episode.labelled),
+        x=reorder(episode.x),
+        y=reorder(episode.y),
+        labelled=reorder(episode.labelled),
         n_classes=episode.n_classes,
-        features=None if episode.features is None else moved(episode.features),
+        features=None if episode.features is None else reorder(episode.features),
     )
 
 

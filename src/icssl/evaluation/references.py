@@ -44,7 +44,7 @@ def method_at(name: str) -> Method:
     ``tune``, or anything that takes an episode and returns probabilities.
     """
     module, _, attribute = name.partition(":")
-    found = _attribute_of(_imported(module, name), attribute, name)
+    found = _attribute_of(_import_module(module, name), attribute, name)
     if isinstance(found, type):
         try:
             found = found()
@@ -61,7 +61,7 @@ def method_at(name: str) -> Method:
     return found if callable(getattr(found, "tune", None)) else _Untuned(found)
 
 
-def _imported(module: str, name: str) -> Any:
+def _import_module(module: str, name: str) -> Any:
     folder = str(Path.cwd())
     if folder not in sys.path:  # a command that was installed does not look there
         sys.path.insert(0, folder)

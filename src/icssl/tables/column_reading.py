@@ -16,7 +16,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from icssl.tables.cells import as_number, is_missing
-from icssl.tables.table_warning import TableWarning, quoted
+from icssl.tables.table_warning import TableWarning, quote
 from icssl.tables.text_dates import written_date
 from icssl.tables.text_numbers import (
     are_grouped,
@@ -188,7 +188,7 @@ class TextColumn:
         return plain_numbers(list(self.texts)) is not None
 
     @cached_property
-    def _written(self) -> list[tuple[Any, int]]:
+    def _parsed_texts(self) -> list[tuple[Any, int]]:
         return [(written_number(text), count) for text, count in self.texts.items()]
 
     @property
@@ -196,7 +196,7 @@ class TextColumn:
         """Numbers that are money or shares, and how often; beside a share, the others."""
         if self.is_plain:
             return []
-        numbers = [pair for pair in self._written if pair[0] is not None]
+        numbers = [pair for pair in self._parsed_texts if pair[0] is not None]
         shares = any(one.unit == "%" for one, _ in numbers)
         return [pair for pair in numbers if pair[0].unit or shares]
 
@@ -207,7 +207,7 @@ class TextColumn:
             texts = [text for text in self.texts if "." in text]
             return "." if texts and not are_grouped(texts) else ""
         fits = {
-            mark: sum(count for one, count in self._written if one and one.fits(mark))
+            mark: sum(count for one, count in self._parsed_texts if one and one.fits(mark))
             for mark in ".,"
         }
         if fits["."] == fits[","]:
@@ -252,7 +252,7 @@ class TextColumn:
             warnings.append(
                 TableWarning(
                     f"column {self.name!r} is read as categories, and {share:.0%} of its "
-                    f"cells are {reading.kind}s; {quoted(self.unread(reading))} are not.",
+                    f"cells are {reading.kind}s; {quote(self.unread(reading))} are not.",
                     "types",
                     [f"{self.name}={reading.kind}"],
                 )
@@ -284,7 +284,11 @@ class TextColumn:
         decimal = self.decimal or hints.decimal or "."
         if hints.certain:
             decimal = hints.decimal
-        units = {one.unit for one, _ in self._written if one} if not self.is_plain else {""}
+        units = (
+            {one.unit for one, _ in self._parsed_texts if one}
+            if not self.is_plain
+            else {""}
+        )
         # A unit is read only where all cells have it: it then says nothing about them.
         unit = units.pop() if len(units) == 1 else ""
         return ColumnReading("number", decimal, unit=unit, missing=self.missing)
@@ -302,7 +306,7 @@ class TextColumn:
         if len(units) > 1:
             warnings.append(
                 TableWarning(
-                    f"column {self.name!r} mixes numbers with {quoted(sorted(units))}: "
+                    f"column {self.name!r} mixes numbers with {quote(sorted(units))}: "
                     "they are read as if they could be compared.",
                     "types",
                     [f"{self.name}=category"],
@@ -346,7 +350,7 @@ class TextColumn:
         return [
             TableWarning(
                 f"column {self.name!r} is read as {reading.kind}s, and {share} of its "
-                f"cells, {quoted(unread)}, count as missing.",
+                f"cells, {quote(unread)}, count as missing.",
                 "types",
                 [f"{self.name}=category"],
             )

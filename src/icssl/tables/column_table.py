@@ -15,6 +15,7 @@ from icssl.tables.column_reading import ColumnReading
 from icssl.tables.frame_reading import FrameReading, may_hold_texts, times_of
 from icssl.tables.table_warning import TableWarning
 from icssl.tables.targets import read_targets
+from icssl.tables.text_kinds import TOO_FEW, kind_of_texts
 
 COLUMN_HEADER = (
     *("column", "read as", "distinct", "missing", "numbers or dates", "example", "note"),
@@ -22,18 +23,11 @@ COLUMN_HEADER = (
 """Names of what is told about a column."""
 
 _LONG = 40  # characters of an example
-_TOO_FEW = 20  # rows: in a shorter table, any column may differ in every row
-_WORDS, _LETTERS = 4, 40  # on average in free text
-_SAMPLE = 1000  # cells from which free text is told
 _ROW_NAME = re.compile(
     r"(?:.*[\W_])?(?:id|nr|no|key|number)|.*[a-z](?-i:ID|Id)", re.IGNORECASE
 )
 _UNITS = "numbers with different units?"
-_AMOUNT = re.compile(
-    r"[<>=\u2264\u2265~\u2248+\u2212-]*\s*(?P<money>[^\w\s]|[A-Z]{3}\s)?\s*[-+\u2212]?[.,]?\d"
-)
-_DIGITS = re.compile(r"\d+(?:[.,'\s]\d+)*")
-_FORMS = 12  # ways in which such numbers are written, at most: as many as months
+_MEASURED = "fcbmM"  # kinds of columns that name no rows: numbers with parts, dates
 _UNSEEN = {"text": "free text, left out", "ignore": "left out"}
 
 
@@ -247,6 +241,33 @@ def describe_encoded(table: Any, readings: Mapping[int, ColumnReading]) -> Colum
     return ColumnTable(tuple(summaries))
 
 
+def doubts_about_columns(
+    frame: Any, readings: Mapping[int, ColumnReading]
+) -> list[TableWarning]:
+    """Return warnings of columns of a data frame that name rows, or are free text.
+
+    Parameters
+    ----------
+    frame : data frame
+        Of pandas or polars, as it was given; without pandas there are no warnings.
+    readings : dict of int to ColumnReading
+        Columns of texts that are read as numbers or dates, which are neither.
+    """
+    if len(frame) < TOO_FEW:
+        return []
+    try:
+        columns = list(_named_columns(frame))
+    except ImportError:  # polars can be there alone
+        return []
+    summaries = tuple(
+        _describe(name, cells, cells, {})
+        for place, (name, cells) in enumerate(columns)
+        if place not in readings and cells.dtype.kind not in _MEASURED
+    )
+    # Amounts have their doubts where texts are read.
+    return [one for one in ColumnTable(summaries).warnings if one.setting == "drop"]
+
+
 def _named_columns(table: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(table, "get_columns"):  # polars
         yield from ((column.name, column.to_pandas()) for column in table.get_columns())
@@ -273,7 +294,7 @@ def _describe(
             kind = "name of the row"
     else:
         numbers = 0
-        kind = _kind_of_texts(values)
+        kind = kind_of_texts(values)
         notes = [_UNITS] if kind == "amount" else []
         kind = "category" if notes else kind
     summary = _summary(name, kind, cells, values)
@@ -313,43 +334,13 @@ def _notes(reading: ColumnReading, cells: Any) -> list[str]:
 
 def _names_rows(name: str, values: Any) -> bool:
     """Whether whole numbers are those of the rows: none left out, or called so."""
-    if len(values) < _TOO_FEW or values.dtype.kind not in "iu":
+    if len(values) < TOO_FEW or values.dtype.kind not in "iu":
         return False
     numbers = values.to_numpy()
     if len(np.unique(numbers)) < len(numbers):
         return False
     span = int(numbers.max()) - int(numbers.min()) + 1
     return span == len(numbers) or _ROW_NAME.fullmatch(name.strip()) is not None
-
-
-def _kind_of_texts(values: Any) -> str:
-    """Return "category", "amount", "free text" or "name of the row"."""
-    sample = [str(cell) for cell in values.dropna().iloc[:_SAMPLE]]
-    if len(sample) < _TOO_FEW or len(set(sample)) < len(sample) / 2:
-        return "category"
-    if _are_amounts(sample):
-        return "amount"
-    words = np.mean([len(text.split()) for text in sample])
-    if words >= _WORDS or np.mean([len(text) for text in sample]) >= _LETTERS:
-        return "free text"
-    all_differ = values.notna().all() and values.nunique() == len(values)
-    return "name of the row" if all_differ else "category"
-
-
-def _are_amounts(texts: Sequence[str]) -> bool:
-    """Whether most texts begin with a number, and what stands around it repeats.
-
-    Codes and addresses begin with digits too, and each is written in a way of its own.
-
-    Examples
-    --------
-    >>> _are_amounts(["5 kg", "300 g", "1.5k"]), _are_amounts(["W001", "W002", "W003"])
-    (True, False)
-    """
-    amounts = [text.strip() for text in texts if _AMOUNT.match(text.strip())]
-    forms = {_DIGITS.sub("0", text) for text in amounts}
-    most = max(_FORMS, len(texts) // 4)
-    return 2 * len(amounts) > len(texts) and len(forms) <= most
 
 
 def _summary(name: str, read_as: str, cells: Any, values: Any) -> ColumnSummary:

@@ -27,7 +27,7 @@ from icssl.tables.table_file import (
     Source,
     without_blanks,
 )
-from icssl.tables.table_warning import TableWarning, quoted
+from icssl.tables.table_warning import TableWarning, quote
 from icssl.tables.text_files import SEPARATORS, decode, guess_separator
 
 _NUMBER = re.compile(
@@ -42,6 +42,8 @@ def read_csv(source: Source, options: ReadOptions) -> FileTable:
     import pandas as pd
 
     decoded = decode(source, options)
+    if not decoded.text.strip():
+        raise ValueError(f"{source.name} has blank lines alone.")
     _allow_long_cells(len(decoded.text))
     said, text = split_separator_line(decoded.text)
     separator = options.separator or said or guess_separator(text)
@@ -133,8 +135,8 @@ def unique_names(header: Sequence[str]) -> tuple[list[str], list[TableWarning]]:
     if not repeated:
         return names, []
     said = (
-        f"{quoted(list(repeated))} is the name of several columns: the later ones are "
-        f"called {quoted(list(repeated.values()))}."
+        f"{quote(list(repeated))} is the name of several columns: the later ones are "
+        f"called {quote(list(repeated.values()))}."
     )
     return names, [TableWarning(said, "drop", [next(iter(repeated.values()))])]
 

@@ -7,7 +7,7 @@ from io import StringIO
 from itertools import islice, pairwise
 from typing import Any
 
-from icssl.tables.table_warning import TableWarning, quoted
+from icssl.tables.table_warning import TableWarning, quote
 
 _SAMPLE_ROWS = 200
 _SEPARATOR_LINE = re.compile(r'"?sep=([^\w"\r\n])\1*"?[ \t]*(?:\r\n|\r|\n)', re.IGNORECASE)
@@ -57,9 +57,9 @@ def title_warnings(rows: Sequence[Sequence[Any]]) -> list[TableWarning]:
     if not titles:
         return []
     if len(titles) == 1:
-        said = f"the first line, {quoted(titles)}, is left out: it fills"
+        said = f"the first line, {quote(titles)}, is left out: it fills"
     else:
-        said = f"the first {len(titles)} lines, {quoted(titles)}, are left out: they fill"
+        said = f"the first {len(titles)} lines, {quote(titles)}, are left out: they fill"
     return [TableWarning(f"{said} fewer cells than the rows below.")]
 
 
@@ -122,7 +122,7 @@ def doubts_about_names(header: Sequence[str]) -> list[TableWarning]:
         return []
     return [
         TableWarning(
-            f"the first line, {quoted(cells)}, holds numbers and is taken for the names "
+            f"the first line, {quote(cells)}, holds numbers and is taken for the names "
             "of the columns: if it is a row, write a line with names above it."
         )
     ]

@@ -9,7 +9,7 @@ from numpy import ndarray
 from icssl._util.errors import did_you_mean
 from icssl.tables.cells import is_missing
 from icssl.tables.table_file import FileTable, ReadOptions
-from icssl.tables.table_warning import TableWarning, quoted
+from icssl.tables.table_warning import TableWarning, quote
 
 _MOST_NAMES = 1000  # different texts among which a similar one is looked for
 
@@ -73,7 +73,7 @@ def doubts_about_empty_labels(
     rows = "1 row" if count == 1 else f"{count:,} rows"
     return [
         TableWarning(
-            f"{quoted(list(words))} in column {target!r} and its empty cells both count "
+            f"{quote(list(words))} in column {target!r} and its empty cells both count "
             f"as no label, in {rows} and {empty:,}: if a word is a class, give it another "
             "name.",
             "relabel",

@@ -31,12 +31,12 @@ def unpack(source: Source, options: ReadOptions) -> Source:
             if source.name.lower().endswith(".gz"):
                 with GzipFile(fileobj=raw) as file:
                     content = _read_some(file, source, options)
-                return _named(source.name[: -len(".gz")], content)
+                return _source_inside(source.name[: -len(".gz")], content)
             with ZipFile(raw) as archive:
                 member = _only_member(source.name, archive)
                 with archive.open(member) as file:
                     content = _read_some(file, source, options)
-                return _named(f"{source.name}/{PurePath(member).name}", content)
+                return _source_inside(f"{source.name}/{PurePath(member).name}", content)
     except _DAMAGED as error:
         raise ValueError(
             f"{source.name} cannot be unpacked, perhaps it is cut short: "
@@ -60,7 +60,7 @@ def suffix_by_content(content: bytes) -> str:
     )
 
 
-def _named(name: str, content: bytes) -> Source:
+def _source_inside(name: str, content: bytes) -> Source:
     """Return a file that was unpacked, with a suffix in any case."""
     suffix = PurePath(name).suffix
     return Source(name if suffix else name + suffix_by_content(content), content)

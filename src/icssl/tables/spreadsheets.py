@@ -23,7 +23,7 @@ from icssl.tables.header_lines import (
     title_warnings,
 )
 from icssl.tables.table_file import FileTable, Limits, ReadOptions, Source
-from icssl.tables.table_warning import TableWarning, quoted
+from icssl.tables.table_warning import TableWarning, quote
 
 _MOST_UNPACKED = 2**30  # bytes of a file that a person reads on a machine of their own
 _CELL_BYTES = 64  # of a cell in memory, about
@@ -108,7 +108,7 @@ def _first_rows(
         doubts.append(
             TableWarning(
                 f"only sheet {title!r} is read, the first of {len(filled)}: "
-                f"{quoted(others)} would need a file of its own."
+                f"{quote(others)} would need a file of its own."
             )
         )
     titles = count_title_rows(rows)

@@ -10,6 +10,8 @@ from numpy import ndarray
 
 from icssl._util.errors import list_names
 
+_NUMBERS = "biuf"
+
 
 class CategoryCells(list[Any]):
     """Cells of a column that its table says are categories, whatever they look like."""
@@ -26,14 +28,24 @@ def columns_of(table: Any) -> Sequence[ndarray | CategoryCells]:
         return list(table.T)
     if hasattr(table, "get_columns"):
         return [_polars_cells(column) for column in table.get_columns()]
-    columns = (table.iloc[:, j] for j in range(table.shape[1]))
-    return [
-        # As objects, since categories of large whole numbers would become floats.
-        CategoryCells(column.astype(object))
-        if str(column.dtype) == "category"
-        else column.to_numpy()
-        for column in columns
-    ]
+    columns: list[Any] = [None] * table.shape[1]
+    dtypes = table.dtypes.to_numpy()
+    for dtype in set(dtypes):
+        places = np.flatnonzero([one == dtype for one in dtypes])
+        if isinstance(dtype, np.dtype) and dtype.kind in _NUMBERS:
+            # All at once: pandas takes long for each of very many columns.
+            block = table.iloc[:, places].to_numpy()
+            for place, cells in zip(places, block.T, strict=True):
+                columns[place] = cells
+            continue
+        for place in places:
+            column = table.iloc[:, place]
+            # As objects, since categories of large whole numbers would become floats.
+            is_category = str(dtype) == "category"
+            columns[place] = (
+                CategoryCells(column.astype(object)) if is_category else column.to_numpy()
+            )
+    return columns
 
 
 def _polars_cells(column: Any) -> ndarray | CategoryCells:

@@ -72,21 +72,29 @@ class TableWarning(UserWarning):
             return f"{self.said} {options} {does}."
         if self.setting in ("missing", "relabel"):
             does = "or another y changes this"
+        if self.setting == "drop":
+            does = "or an X without it leaves it out"
         return f"{self.said} icssl.read_table(..., {self._argument}) {does}."
 
     def __str__(self) -> str:
         return self.text("python")
 
     @property
+    def field_text(self) -> str:
+        """What to write into the field of the page; empty where no field can hold it."""
+        # A semicolon stands between two values.
+        if self.setting in ("", "target") or any(";" in value for value in self.values):
+            return ""
+        return "; ".join(self.values)
+
+    @property
     def _on_page(self) -> str:
-        """What to do on the page; nothing for a value that its field cannot hold."""
+        """What to do on the page, in words."""
         field = FIELDS.get(self.setting)
         if self.setting == "target":
             return f" Choose another column under {field}."
-        # A semicolon stands between two values.
-        if field is None or any(";" in value for value in self.values):
-            return ""
-        return f" To change this, write {'; '.join(self.values)} into {field}."
+        text = self.field_text
+        return f" To change this, write {text} into {field}." if text else ""
 
     @property
     def _argument(self) -> str:
@@ -103,12 +111,12 @@ def text_of(warning: Warning | str, surface: Surface) -> str:
     return warning.text(surface) if known else str(warning)  # type: ignore[union-attr]
 
 
-def quoted(values: Sequence[object], most: int = 3) -> str:
+def quote(values: Sequence[object], most: int = 3) -> str:
     """Return the first values in quotes, and how many more there are.
 
     Examples
     --------
-    >>> quoted(["a", "b", "c", "d"])
+    >>> quote(["a", "b", "c", "d"])
     "'a', 'b', 'c' and 1 more"
     """
     first = [repr(printable(value, _LONGEST)) for value in values[:most]]

@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from icssl.tables.cells import is_missing, plain_column
 from icssl.tables.column_reading import MARKS
-from icssl.tables.table_warning import TableWarning, quoted
+from icssl.tables.table_warning import TableWarning, quote
 
 _PLACEHOLDERS = MARKS | {"unlabelled", "unlabeled", "no label", "not labelled", "todo"}
 _MANY = 20  # whole numbers that differ: fewer may well be classes
@@ -43,7 +43,7 @@ def doubts_about_labels(
     absent = [name for name in texts if name.strip().casefold() in _PLACEHOLDERS]
     if absent:
         stand = "stands" if len(absent) == 1 else "stand"
-        said = f"{quoted(absent)} {stand} for no label, usually, and here for a class."
+        said = f"{quote(absent)} {stand} for no label, usually, and here for a class."
         doubts.append(TableWarning(said, "missing", absent))
     # Only of a text: a number is seldom misspelt.
     lone = [name for name in texts if often[name] == 1]
@@ -53,7 +53,7 @@ def doubts_about_labels(
         has = "has one label" if len(lone) == 1 else "have one label each"
         it = "it" if len(lone) == 1 else "them"
         said = (
-            f"{quoted(lone)} {has}, and other classes many: label more such rows, or "
+            f"{quote(lone)} {has}, and other classes many: label more such rows, or "
             f"leave {it} out."
         )
         doubts.append(TableWarning(said, "missing", lone))
@@ -86,9 +86,7 @@ def _same_but_for_case(texts: list[str], often: dict[Any, int]) -> list[list[str
 
 
 def _spellings(group: list[str]) -> TableWarning:
-    said = (
-        f"labels {quoted(group)} differ by case or blanks alone, and are several classes."
-    )
+    said = f"labels {quote(group)} differ by case or blanks alone, and are several classes."
     first, *others = group
     return TableWarning(said, "relabel", [f"{other}={first}" for other in others])
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from icssl._util.errors import list_names
 from icssl.tables.table_file import FileTable
-from icssl.tables.table_warning import TableWarning, quoted
+from icssl.tables.table_warning import TableWarning, quote
 from icssl.tables.targets import find_labels
 
 LABEL_NAMES = ("label", "target", "class", "y")
@@ -50,7 +50,7 @@ def guess_target(
     if named:
         said = f"{said} Column {named[0]!r} has a label in every row."
     if len(found) > 1:
-        more = quoted([one for one, *_ in found[1 : 1 + _GUESSED]])
+        more = quote([one for one, *_ in found[1 : 1 + _GUESSED]])
         said = f"{said} It could also be {more}."
     return chosen, TableWarning(said, "target", [chosen])
 

@@ -54,7 +54,7 @@ def find_labels(y: Any) -> tuple[ndarray, Bool[ndarray, " n"]]:
     array([ True, False,  True])
     """
     cells = _cells(y)
-    return cells, ~(_minus_one(cells) | _missing(cells))
+    return cells, ~(_minus_one(cells) | _are_missing(cells))
 
 
 def _cells(y: Any) -> ndarray:
@@ -63,10 +63,10 @@ def _cells(y: Any) -> ndarray:
         raise ValueError("fit requires y to be passed, but the target y is None.")
     from sklearn.utils.validation import column_or_1d  # slow, and not needed for a --help
 
-    return _stripped(column_or_1d(plain_column(y), warn=True))
+    return _strip_blanks(column_or_1d(plain_column(y), warn=True))
 
 
-def _stripped(cells: ndarray) -> ndarray:
+def _strip_blanks(cells: ndarray) -> ndarray:
     """Return cells without blanks around texts: they are seldom meant."""
     if cells.dtype.kind == "U":
         return np.char.strip(cells)
@@ -84,7 +84,7 @@ def _minus_one(cells: ndarray) -> Bool[ndarray, " n"]:
     return cells == -1 if cells.dtype.kind in "if" else np.zeros(len(cells), bool)
 
 
-def _missing(cells: ndarray) -> Bool[ndarray, " n"]:
+def _are_missing(cells: ndarray) -> Bool[ndarray, " n"]:
     if cells.dtype.kind in "OmMUS":
         blank = blank_texts(cells)
         text = [isinstance(cell, (str, bytes)) and cell in blank for cell in cells]

@@ -117,7 +117,11 @@ def _decode_guessed(content: bytes) -> DecodedText:
 
 
 def _decode_lines(content: bytes) -> DecodedText | None:
-    """Return a text in which most lines are UTF-8 and some are not, else None."""
+    """Return a text in which lines are UTF-8 and others Western, else None.
+
+    A Western line is hardly ever UTF-8 by chance; lines of other languages may be, so that
+    these lines must be fewer.
+    """
     lines = content.splitlines(keepends=True)
     plain, unicode, other = 0, 0, []
     for number, line in enumerate(lines, start=1):
@@ -127,7 +131,7 @@ def _decode_lines(content: bytes) -> DecodedText | None:
             unicode += 1
         else:
             other.append(number)
-    if unicode <= len(other):
+    if not unicode or (unicode <= len(other) and _other_language(content)):
         return None
     text = "".join(
         line.decode("utf-8-sig" if _is_utf8(line) else _WESTERN, "replace")

@@ -76,12 +76,14 @@ def audit(
             check_device(device)
             _check_subject(subject)
             options = {"steps": steps, "seed": seed, "device": device}
-            method, config, budgets = _prepared(
+            method, config, budgets = _prepare_subject(
                 subject, _config_of(data, threshold, option or []), labels, options, show
             )
             show(text=f"auditing {subject} ...")
             sizes = {"episodes": episodes, "tuning": tuning, "seed": seed}
-            tables = _audited(subject, method, config, budgets, sizes | {"device": device})
+            tables = _audit_tables(
+                subject, method, config, budgets, sizes | {"device": device}
+            )
         all_checked()
     for table in tables:
         _print(console, table)
@@ -160,7 +162,7 @@ def _config_of(source: str, threshold: str, options: Sequence[str]) -> Any:
     return with_data_options(config, options)
 
 
-def _prepared(
+def _prepare_subject(
     subject: str, config: Any, labels: str, options: dict[str, Any], show: Any
 ) -> tuple[Any, Any, list[float]]:
     """Return the method, trained if it must be, its data and the numbers of labels."""
@@ -177,7 +179,7 @@ def _prepared(
     return predictors_named(subject, config, report=report, **options), config, budgets
 
 
-def _audited(
+def _audit_tables(
     subject: str, method: Any, config: Any, budgets: Sequence[float], sizes: dict[str, Any]
 ) -> list[Any]:
     """Return one table per number of labels."""

@@ -11,7 +11,8 @@ import rich.console
 import typer
 from rich.text import Text
 
-from icssl._util.errors import DamagedFileError, printable
+from icssl._util.errors import DamagedFileError, error_text, printable
+from icssl._util.progress import Pace, duration_text
 
 _Item = TypeVar("_Item")
 
@@ -103,7 +104,7 @@ class ProgressDisplay:
         self._console, self._bar = console, bar
         self._task = bar.add_task("", total=None, count="", left="")
         self._logged = time.monotonic()
-        self._start: tuple[int, float] | None = None
+        self._pace = Pace()
 
     def __call__(
         self,
@@ -126,8 +127,8 @@ class ProgressDisplay:
         """
         count = "" if total is None else f"{done:,}/{total:,}"
         if seconds_left is None:
-            seconds_left = self._seconds_left(done, total)
-        left = "" if seconds_left is None else f"{_duration(seconds_left)} left"
+            seconds_left = self._pace.seconds_left(done, total)
+        left = "" if seconds_left is None else f"{duration_text(seconds_left)} left"
         self._bar.update(
             self._task,
             completed=done,
@@ -141,24 +142,6 @@ class ProgressDisplay:
             self._logged = now
             line = "  ".join(part for part in (count, left, text) if part)
             self._console.print(line, highlight=False, soft_wrap=True)
-
-    def _seconds_left(self, done: int, total: int | None) -> float | None:
-        if total is None:
-            return None
-        # A resumed run begins with some steps done, which took no time now.
-        if self._start is None or done < self._start[0]:
-            self._start = done, time.monotonic()
-        first, began = self._start
-        if done == first:
-            return None
-        return (time.monotonic() - began) / (done - first) * (total - done)
-
-
-def _duration(seconds: float) -> str:
-    """Return a number of seconds in the unit that a person would choose."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager
@@ -254,7 +237,7 @@ def _message(error: Exception) -> str:
     """Return the message; for an error of the system, the file and reason, no number."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return printable(f"{error.filename}: {error.strerror.lower()}.")
-    return printable(error)
+    return error_text(error)
 
 
 Engine = Annotated[

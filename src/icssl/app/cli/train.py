@@ -88,7 +88,7 @@ def train(
     with user_errors():
         configs = _configs(config, overrides or [], seeds, output if resume else None)
         if extend_to is not None:
-            configs = _extended(configs, extend_to, resume)
+            configs = _extend_runs(configs, extend_to, resume)
         configs[0].data.build()  # refuses a misspelt source before anything is printed
         if show:
             typer.echo(_as_toml(configs[0].to_dict(complete=True)))
@@ -170,7 +170,7 @@ def _configs(
     return configs_of_checkpoint(resumed / NAME)
 
 
-def _extended(configs: list[Any], steps: int, resume: bool) -> list[Any]:
+def _extend_runs(configs: list[Any], steps: int, resume: bool) -> list[Any]:
     """Return the configurations of a run with more steps."""
     if not resume:
         raise ValueError("--extend-to needs --resume: it extends a run that exists.")

@@ -18,11 +18,13 @@ from flask import Response, request
 from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
+from icssl._util.errors import error_text
 from icssl.app.explore import page_views, table_view
 from icssl.app.explore.clouds import limit_to_one_thread
 from icssl.app.explore.events import (
     BUTTONS,
     CLOUDS,
+    SELECTED,
     SETTINGS,
     after_button,
     after_click,
@@ -32,6 +34,7 @@ from icssl.app.explore.guard import client, guard
 from icssl.app.explore.layout import page
 from icssl.app.explore.state import NO_ROW, READING, State, from_link, to_link
 from icssl.app.explore.uploads import Uploads, check_size, download
+from icssl.app.explore.waiting import PROGRESS, Waiting
 
 _LOG = logging.getLogger(__name__)
 _LARGEST_REQUEST = 2**24  # bytes; a file of up to MOST_BYTES is sent as base64
@@ -50,16 +53,17 @@ def build_app() -> Dash:
     )
     app.layout = page
     app.server.config["MAX_CONTENT_LENGTH"] = _LARGEST_REQUEST
-    uploads = Uploads()
+    uploads, waiting = Uploads(), Waiting()
     _add_events(app, uploads)
     for name, view in page_views.VIEWS.items():
         _add_view(app, name, view, page_views.OUTPUTS[name])
-    _add_view(
-        app,
-        "data",
-        lambda state: table_view.data(state, uploads, client()),
-        table_view.OUTPUTS,
-    )
+
+    def show_data(state: State) -> dict[str, Any] | None:
+        with waiting.work_for(client()):
+            return table_view.data(state, uploads, client())
+
+    _add_view(app, "data", show_data, table_view.OUTPUTS)
+    app.server.add_url_rule(PROGRESS, "progress", lambda: waiting.answer(client()))
     _add_refusal(app)
     _add_download(app, uploads)
     guard(app)
@@ -115,7 +119,7 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
             if event == "url" and after == before:  # we changed the address ourselves
                 message = no_update
         except (ValueError, ImportError) as error:
-            after, message = before or State(), str(error)
+            after, message = before or State(), error_text(error)
             if event == "upload":  # or the old table would stand below the refusal
                 after = _without_table(after)
         changes = _changes(before, after, message, outputs)
@@ -130,6 +134,8 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
             changes["targets"] = table_view.target_options(after, uploads, client())
         if event == "mark":
             changes["new_label"] = ""
+        if event in SELECTED and values[event] != getattr(after, event) != NO_ROW:
+            changes[event] = getattr(after, event)  # the field may say a number below 0
         return changes
 
 
@@ -262,10 +268,10 @@ def _add_download(app: Dash, uploads: Uploads) -> None:
         state = _state_of(values)
         try:
             upload = uploads.get(state.table, client())
-            labelling, _warnings = table_view.labelled(state, upload)
+            labelling, _warnings = table_view.label_table(state, upload)
             name, content = download(upload, labelling)
         except ValueError as error:
-            return no_update, str(error)
+            return no_update, error_text(error)
         return send_bytes(content, name), ""
 
 

@@ -20,6 +20,9 @@ SETTINGS = (
     *("tab", "theme", "source", "n", "noise", "seed", "brush", "colouring", "rival"),
     *("point", "weights", "layer", "target", "row", *READING),
 )
+SELECTED = ("point", "row")
+"""Settings that say which point or row is selected."""
+
 CLOUDS = ("play_cloud", "inside_cloud", "why_cloud", "data_cloud")
 _CLOUD_SETTINGS = ("source", "n", "noise", "seed")
 
@@ -29,6 +32,8 @@ def after_setting(state: State, name: str, value: Any) -> State:
 
     An empty field changes nothing. A new cloud gets new labels.
     """
+    if name in SELECTED and isinstance(value, int | float) and value < 0:
+        value = 0  # the button "-" of the first one
     if value is None or value == getattr(state, name):
         return state
     kind = type(getattr(state, name))

@@ -5,7 +5,7 @@ is inside a 3-D scene has its own colour: the style sheet colours the rest by th
 """
 
 import html
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ _GREY = "#808080"  # inside a scene: readable on white and on black
 _LINE = {"width": 1, "color": _GREY}
 _LONGEST_NAME = 40  # characters of a class's name
 _MANY = 1_000  # points; more are drawn small and without an outline, or a click takes long
-_MOST_NAMED = 12  # labelled points; names of more would lie on each other
+_NAME_SIZE = np.array([0.15, 0.06, 0.06])  # of a written name, as a share of the picture
 
 # The figure that is shown where there is nothing to draw.
 EMPTY: Figure = {
@@ -92,6 +92,7 @@ def cloud_figure(
 ) -> Figure:
     """Draw points by class; labelled ones are large, with the name of their class."""
     shown = np.where(labels >= 0, labels, codes)
+    plain = np.unique(shown[labels < 0]).tolist()
     traces = [
         _points(
             points,
@@ -100,11 +101,10 @@ def cloud_figure(
             marker={**_plain_marker(len(points)), "color": colour_of(int(code))},
             symbol=symbol_of(int(code)),
         )
-        for code in np.unique(shown[labels < 0])
+        for code in plain
     ]
-    return _figure(
-        points, [*traces, *_label_traces(points, labels, names)], selected, revision
-    )
+    traces += _label_traces(points, labels, names, plain)
+    return _figure(points, traces, selected, revision)
 
 
 def value_figure(
@@ -142,20 +142,42 @@ def _plain_marker(points: int) -> dict[str, Any]:
 
 
 def _label_traces(
-    points: ndarray, labels: ndarray, names: Sequence[str]
+    points: ndarray,
+    labels: ndarray,
+    names: Sequence[str],
+    in_legend: Collection[int] = (),
 ) -> list[dict[str, Any]]:
-    """Draw labelled points large and outlined, one of each class with its name."""
-    traces = []
+    """Draw labelled points large and outlined, one of each class with its name.
+
+    Classes that the legend has already are not there a second time.
+    """
+    traces, rows_to_name = [], _rows_to_name(points, labels)
     for code in np.unique(labels[labels >= 0]):
         name = _literal_name(int(code), names)
         rows = np.flatnonzero(labels == code)
         marker = {"size": 14, "color": colour_of(int(code))}
         marker["line"] = {"width": 2, "color": _GREY}
         trace = _points(points, rows, f"{name}, labelled", marker, symbol_of(int(code)))
-        if (labels >= 0).sum() <= _MOST_NAMED:
-            trace = _with_words(trace, [name, *[""] * (len(rows) - 1)])
+        trace["showlegend"] = int(code) not in in_legend
+        if rows_to_name & set(rows.tolist()):
+            words = [name if row in rows_to_name else "" for row in rows.tolist()]
+            trace = _with_words(trace, words)
         traces.append(trace)
     return traces
+
+
+def _rows_to_name(points: Float[ndarray, "n axes"], labels: Int[ndarray, " n"]) -> set[int]:
+    """Return one labelled point of each class, where names do not lie on each other."""
+    places = points / (np.ptp(points, axis=0).max() or 1.0) / _NAME_SIZE[: points.shape[1]]
+    named: list[int] = []
+    for code in np.unique(labels[labels >= 0]):
+        rows = np.flatnonzero(labels == code)
+        between = np.abs(places[rows][:, None] - places[named])
+        apart = between.max(axis=2, initial=0).min(axis=1, initial=np.inf)
+        best = int(apart.argmax())
+        if apart[best] >= 1:
+            named.append(int(rows[best]))
+    return set(named)
 
 
 def _with_words(trace: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def table(
 
 
 def _cloud_controls(start: State) -> list[Any]:
+    # A selected point has no least value: Dash would keep the button "-" off after a click.
     return [
         _field(
             "Source",
@@ -115,7 +116,7 @@ def _cloud_controls(start: State) -> list[Any]:
         _field("Noise", _number("noise", start.noise, 0, MOST_NOISE, 0.05), "noise"),
         _field("Seed", _number("seed", start.seed, 0, 2**31 - 1), "seed"),
         _field(
-            "Selected point", _number("point", start.point, 0, MOST_POINTS - 1), "point"
+            "Selected point", _number("point", start.point, None, MOST_POINTS - 1), "point"
         ),
     ]
 
@@ -289,7 +290,12 @@ def _file_controls() -> list[Any]:
         html.Div(_field("Column of labels", target, "target"), className="controls"),
         html.Details(
             [
-                html.Summary("How the file is read"),
+                html.Summary(
+                    [
+                        "How the file is read",
+                        html.Span(": types, columns to leave out, labels to rename"),
+                    ]
+                ),
                 html.Div(fields, className="controls"),
                 html.P(
                     f"Types are {', '.join(TYPES)}. Put semicolons between several texts, "
@@ -305,7 +311,7 @@ def _file_controls() -> list[Any]:
 def _answer() -> list[Any]:
     """Return the answer: picture and selected row side by side, then what comes next."""
     give = [
-        _field("Selected row", _number("row", None, 0, 10**9), "row"),
+        _field("Selected row, from 0", _number("row", None, None, 10**9), "row"),
         _field(
             "Its label",
             dcc.Dropdown(id="mark-label", options=[], clearable=False),
@@ -360,7 +366,7 @@ def _button(name: str, text: str) -> html.Button:
 
 
 def _number(
-    name: str, value: float | None, least: float, most: float, step: float = 1
+    name: str, value: float | None, least: float | None, most: float, step: float = 1
 ) -> Any:
     return dcc.Input(
         id=name, type="number", value=value, min=least, max=most, step=step, debounce=True

@@ -55,7 +55,7 @@ class Reading:
             "encoding": self.encoding.strip() or None,
             "decimal": self.decimal or None,
             "missing": _parts(self.missing),
-            "types": dict(_typed(part) for part in _parts(self.types)),
+            "types": dict(_read_type(part) for part in _parts(self.types)),
             "drop": _parts(self.drop),
             "relabel": dict(_pair("labels", part) for part in _parts(self.relabel)),
         }
@@ -71,7 +71,7 @@ def _parts(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(";") if part.strip())
 
 
-def _typed(part: str) -> tuple[str, str]:
+def _read_type(part: str) -> tuple[str, str]:
     """Return a column and its type from ``age=number``."""
     column, kind = _pair("types", part)
     check_choice("type", kind, TYPES)

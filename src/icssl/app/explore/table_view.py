@@ -6,7 +6,7 @@ from typing import Any
 from dash import html, no_update
 
 from icssl._util.colours import plane_coordinates
-from icssl._util.errors import check_choice
+from icssl._util.errors import check_choice, error_text
 from icssl.app.explore import figures
 from icssl.app.explore.clouds import DRAWING_NOTE
 from icssl.app.explore.layout import table
@@ -23,8 +23,17 @@ from icssl.app.row_notes import (
 )
 from icssl.app.tally import CLASS_HEADER
 from icssl.tables.column_table import COLUMN_HEADER
+from icssl.tables.table_warning import TableWarning, text_of
 
 _EVIDENCE_HEADER = ("labelled row", "its label", "for (+) or against (-) this class")
+
+# What a button beside a warning does, by the setting that it changes.
+_ANSWERS = {
+    **dict.fromkeys(("separator", "encoding", "decimal", "types"), "Read it so"),
+    "missing": "Count as no value",
+    "drop": "Leave it out",
+    "relabel": "Rename",
+}
 
 OUTPUTS = {
     "cloud": ("data_cloud", "figure"),
@@ -54,7 +63,7 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
     try:
         upload = uploads.get(state.table, client)
     except ValueError as error:
-        return {**nothing, "note": str(error)}
+        return {**nothing, "note": error_text(error)}
     nothing["controls"] = False
     if not state.target:
         text = f"{upload.name} was read. Choose its column of labels."
@@ -62,7 +71,7 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
     try:
         return {**nothing, **_labelled_table(state, upload)}
     except (ValueError, ImportError) as error:
-        return {**nothing, "note": str(error), "reading": True}
+        return {**nothing, "note": error_text(error), "reading": True}
 
 
 def target_options(state: State, uploads: Uploads, client: str = "") -> list[str]:
@@ -73,7 +82,7 @@ def target_options(state: State, uploads: Uploads, client: str = "") -> list[str
         return uploads.columns(state.table, client)  # the view says what is wrong
 
 
-def labelled(state: State, upload: Upload) -> tuple[Labelling, tuple[str, ...]]:
+def label_table(state: State, upload: Upload) -> tuple[Labelling, tuple[str, ...]]:
     """Return the table of the state with its labels, and warnings."""
     return label_upload(upload, state.target, state.marks, _reading(state))
 
@@ -84,7 +93,7 @@ def _reading(state: State) -> Reading:
 
 def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
     check_choice("column of labels", state.target, columns_of(upload, _reading(state)))
-    labelling, warned = labelled(state, upload)
+    labelling, warned = label_table(state, upload)
     points = plane_coordinates(labelling.embedding)
     names = [str(name) for name in labelling.classes]
     row = _first_row(labelling) if state.row == NO_ROW else min(state.row, len(points) - 1)
@@ -96,21 +105,22 @@ def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
         selected=row,
         revision=upload.key,
     )
-    lines = list(summary_lines(labelling))
+    lines: list[Any] = list(summary_lines(labelling))
     if state.marks:
         lines.append(f"{len(state.marks)} of the labels were given on this page.")
     if warned:
-        count = "is 1 warning" if len(warned) == 1 else f"are {len(warned)} warnings"
-        lines.append(f"There {count} below the picture: read them first.")
+        count = "1 warning" if len(warned) == 1 else f"{len(warned)} warnings"
+        lines.append(
+            [html.A(count, href="#data-doubts"), " below the picture: read them first."]
+        )
     (note,) = row_notes(labelling, [row])
     return {
         "cloud": figure,
         "note": [*map(html.P, lines)],
         "doubts": [
             html.P(DRAWING_NOTE.capitalize(), className="small"),
-            *(html.P(text, className="doubt") for text in warned),
+            *_doubts(labelling, warned),
         ],
-        "reading": True if _names_a_field(labelling) else no_update,
         "first_row": row if state.row == NO_ROW else None,
         "selected": _about_row(labelling, note),
         "next": _notes("The most useful first", labelling, "suggested"),
@@ -125,9 +135,24 @@ def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
     }
 
 
-def _names_a_field(labelling: Labelling) -> bool:
-    """Whether a warning names one of the fields of how the file is read."""
-    return any(getattr(doubt, "setting", "") in READING for doubt in labelling.warnings)
+def _doubts(labelling: Labelling, warned: Sequence[str]) -> list[Any]:
+    """Return warnings, each with a button that fills in what the warning proposes."""
+    by_text = {text_of(warning, "page"): warning for warning in labelling.warnings}
+    return [
+        html.P([text, *_answer_button(by_text.get(text))], className="doubt")
+        for text in warned
+    ]
+
+
+def _answer_button(warning: Warning | None) -> list[Any]:
+    """Return the button that does what a warning proposes (see assets/page.js), if any."""
+    if not isinstance(warning, TableWarning) or not warning.field_text:
+        return []
+    asked: dict[str, Any] = {
+        "data-setting": warning.setting,
+        "data-value": warning.field_text,
+    }
+    return [" ", html.Button(_ANSWERS[warning.setting], className="answer", **asked)]
 
 
 def _first_row(labelling: Labelling) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy import ndarray
 
 from icssl._util.errors import printable
+from icssl._util.progress import begin_steps
 from icssl.app.explore.clouds import cache_last
 from icssl.app.explore.reading import Reading
 from icssl.app.labelling import Labelling, label_rows
@@ -226,7 +227,13 @@ def _label_upload(
         judge = len(table.target) <= _MOST_JUDGED
         try:
             with remember_graphs(_GRAPHS):
-                labelling = label_rows(table, device="cpu", suggestions=10, judge=judge)
+                labelling = label_rows(
+                    table,
+                    device="cpu",
+                    suggestions=10,
+                    judge=judge,
+                    on_progress=lambda text: begin_steps(0, text.removesuffix(" ...")),
+                )
         except ValueError as error:
             raise ValueError(f"{error} {_hint(target)}") from error
         labelling = replace(labelling, unmeasured="" if judge else _ASK_FOR_SCORE)
