@@ -156,6 +156,13 @@ def test_the_other_rule_of_uneven_classes_is_a_ball():
     assert lines["other classes (radius 0.5)"].score.mean > 0.9
 
 
+def test_three_classes_have_no_other_rule():
+    data = DataConfig(("torus",), n_classes=3)
+    (found,) = audit(BASELINES["nearest_neighbour"], data, [12], **FEW)
+    assert "noise in place of points" in lines_of(found)
+    assert not any("other classes" in what for what in lines_of(found))
+
+
 def test_cli_audits_a_method_and_writes_a_page(tmp_path):
     page = tmp_path / "audit.md"
     few = ["--labels", "5", "--episodes", "6", "--tuning", "4"]

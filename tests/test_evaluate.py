@@ -304,6 +304,11 @@ def test_cli_lists_methods():
         ),
         (["majority", "--steps", "5"], "--steps 5 and majority exclude each other"),
         (["majority", "-O", "episodes=5"], "episodes cannot be an option here"),
+        (["majority", "--train-classes", "5"], "train_classes=5 and sources=sphere"),
+        (
+            ["majority", "--data=digits", "--train-classes=5", "-O", "share_classes=true"],
+            "train_classes=5 and share_classes=True exclude each other",
+        ),
         (["majority", "--plot", "plot.txt"], "unknown kind of picture '.txt'"),
     ],
 )

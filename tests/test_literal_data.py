@@ -189,6 +189,7 @@ def test_shared_classes_share_no_row(tmp_path):
         ("product", {"threshold": "published"}, ["'published'", "'product'"]),
         ("sphere", {"ball_share": 0.7, "threshold": 0.5}, ["ball_share=0.7", "=0.5"]),
         ("sphere", {"ball_share": 0.7, "n_classes": 3}, ["ball_share=0.7", "n_classes=3"]),
+        ("sphere", {"threshold": 0.5, "n_classes": 3}, ["threshold=0.5", "n_classes=3"]),
         ("sphere", {"threshold": "coordinate", "n_classes": 3}, ["'coordinate'", "=3"]),
         ("sphere", {"ball_share": 1.0}, ["ball_share", "in (0, 1)", "got 1.0"]),
         ("sphere", {"ball_share": 0.001}, ["leave points of n = 100 to both"]),

@@ -175,11 +175,12 @@ class ManifoldSpec(PointSource):
                 f"ball_share={share} and threshold={rule!r} exclude each other: a radius "
                 "decides the share. Use threshold='median'."
             )
-        if self.n_classes > 2 and (share != 0.5 or rule == "coordinate"):
+        if self.n_classes > 2 and (share != 0.5 or rule != "median"):
+            name = "ball_share" if share != 0.5 else "threshold"
             raise ValueError(
-                f"ball_share={share} with threshold={rule!r} and n_classes="
-                f"{self.n_classes} exclude each other: it makes two classes, and more are "
-                "those of the nearest centres."
+                f"{name}={getattr(self, name)!r} and n_classes={self.n_classes} exclude "
+                "each other: more than two classes are those of the nearest centres. Leave "
+                f"{name} out."
             )
 
     @property

@@ -31,6 +31,8 @@ def check_data_effects(config: DataConfig, given: Iterable[str]) -> None:
     ValueError: half_angle=0.1 and sources=sphere exclude each other: it is an option of...
     """
     given = set(given)
+    if config.share_classes and "train_classes" in given:
+        _check_train_classes(config)
     kinds = {kind for name in config.sources for kind in _kinds_of(name, config)}
     for known in fields(config):
         name, value = known.name, getattr(config, known.name)
@@ -43,6 +45,15 @@ def check_data_effects(config: DataConfig, given: Iterable[str]) -> None:
                 f"other: it is an option of {needed}. Leave {name} out, or change the "
                 "source."
             )
+
+
+def _check_train_classes(config: DataConfig) -> None:
+    """Raise ``ValueError`` for a number of classes where all are for training."""
+    if config.train_classes != DataConfig.train_classes:
+        raise ValueError(
+            f"train_classes={config.train_classes} and share_classes=True exclude each "
+            "other: all classes are for training and for the test. Leave one of them out."
+        )
 
 
 def _kinds_of(source: str, config: DataConfig) -> set[str]:

@@ -163,7 +163,8 @@ def _audit_at(
     lines.append(_order_line(own, _without(predict, name, "order", _shuffle(test, seed))))
     noise = _without(predict, name, "points", _noise(test, seed, data.eigenvectors))
     lines.append(_noise_line(own, noise, vote, test.n_classes))
-    if is_manifold(data.sources[0]):
+    # More than two classes are those of the nearest centres: there is no other rule.
+    if is_manifold(data.sources[0]) and data.n_classes == 2:
         other = _other_rule(data)
         swapped = _draw(other, "test", episodes, seed, labels, device)
         lines += _rule_lines(predict, nulls["label_vote"], swapped, other)

@@ -255,7 +255,8 @@ def with_data_options(
     config = _data_config(
         {**{f.name: getattr(data, f.name) for f in fields(data)}, **values}
     )
-    check_data_effects(config, values)
+    # Also what an option of the command has set; values that are defaults are passed over.
+    check_data_effects(config, [f.name for f in fields(config)])
     return config
 
 
