@@ -27,7 +27,7 @@ from icssl.classifier import kernels as kernels_file
 from icssl.classifier.context_features import features_of_tables
 from icssl.classifier.descent import descend
 from icssl.classifier.eigenmap import PASSES, Eigenmap, waves
-from icssl.classifier.eigensolvers import filtered_eigenvectors, leading_eigenvectors
+from icssl.classifier.eigensolvers import iterated_eigenvectors, leading_eigenvectors
 from icssl.classifier.gate import FEATURES, kernel_features
 from icssl.classifier.graphs import (
     BANDWIDTH_NEIGHBOURS,
@@ -368,7 +368,7 @@ def test_eigenmap_finds_the_leading_functions_of_the_walk():
 def filtered(graph, x, k):
     """Values and functions of the walk by the iteration that many rows need."""
     constant = (graph.degrees / graph.degrees.sum(-1, keepdim=True)).sqrt()[..., None]
-    values, vectors = filtered_eigenvectors(graph, constant, waves(x, k), k)
+    values, vectors, _ = iterated_eigenvectors(graph, constant, waves(x, k), k)
     return values[0], (vectors / constant)[0]
 
 
