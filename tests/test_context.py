@@ -123,6 +123,13 @@ def test_raw_half_and_white_are_powers_of_the_singular_values(generator, n, d):
             np.testing.assert_allclose(gram(view[i]), expected @ expected.T, **F64_DEEP)
 
 
+def test_rows_that_are_fitted_are_what_the_views_give_of_them(generator):
+    x, labelled = table(generator), torch.tensor([[0, 1, 2, 3]] * 2)
+    views, rows = Views.fit_rows(x, VIEWS, labelled, one_hot([0, 1, 1, 0]))
+    for fitted, again in zip(rows, views(x), strict=True):
+        assert torch.equal(fitted, again)
+
+
 def test_white_columns_have_one_variance_in_every_direction_that_there_is(generator):
     """Their covariance is a multiple of the projection on what the columns span."""
     # Columns that depend on each other, but in no direction so little that it is left out.
