@@ -9,8 +9,12 @@ second, with the dense backend, for rows whose class changed. Writes
 results/benchmark-parity.json, and the table of docs/scale.md as
 results/benchmark-parity.md. Takes about 25 minutes on one core.
 
+With ``--device cuda`` every backend runs on the GPU, the dense one too, and is compared
+with the dense one on the CPU; the names of the files end with ``-cuda`` then.
+
     OMP_NUM_THREADS=1 python benchmarks/parity.py [--data data/real] [--kept 16,32,64]
-        [--draws 2] [--labels 2,10] [--sets digits,iris] [--workers 1] [--root FOLDER]
+        [--draws 2] [--labels 2,10] [--sets digits,iris] [--workers 1] [--device cpu]
+        [--root FOLDER]
 """
 
 import argparse
@@ -34,44 +38,46 @@ def half_of(name):
     return next(half for half, names in HALVES.items() if name in names)
 
 
-def compare_on(case, data, kept):
+def compare_on(case, data, kept, device):
     """Return rows of one case: data set, labels per class, and draw."""
     name, labels, draw = case
     context = draw_context(read_set(data, name), name, draw, labels)
     about = {"set": name, "labels": labels, "draw": draw}
-    return [about | row for row in compare(context, kept)]
+    return [about | row for row in compare(context, kept, device)]
 
 
-def compare(context, kept):
-    """Compare every backend with the dense one; return counts of rows."""
+def compare(context, kept, device="cpu"):
+    """Compare every backend with the dense one on the CPU; return counts of rows."""
     hidden = ~context.labelled
     truth = context.y[hidden]
 
-    def read(**options):
-        found = ICSSLClassifier(device="cpu", **options).fit(
+    def read(device=device, **options):
+        fitted = ICSSLClassifier(device=device, **options).fit(
             context.table, context.visible_labels
         )
-        assert found.backend_ == options["backend"]
-        return found.label_distributions_[hidden], found.transduction_[hidden]
+        assert fitted.backend_ == options["backend"]
+        return fitted.label_distributions_[hidden], fitted.transduction_[hidden]
 
-    p, expected = read(backend="dense")
+    p, expected = read("cpu", backend="dense")
     first, second = np.sort(p, axis=1)[:, :-3:-1].T
     sure = first >= SURE
-    ways = {"exact": {"backend": "exact"}}
+    ways = {} if device == "cpu" else {"dense": {"backend": "dense"}}
+    ways |= {"exact": {"backend": "exact"}}
     ways |= {k: {"backend": "sparse", "n_neighbors": k} for k in kept}
     for way, options in ways.items():
-        q, found = read(**options)
-        same, moved = found == expected, np.abs(p - q).max(axis=1)
+        q, predicted = read(**options)
+        same, moved = predicted == expected, np.abs(p - q).max(axis=1)
         yield {
             "way": way,
             "rows": len(truth),
             "same": int(same.sum()),
             "sure": int(sure.sum()),
             "sure_same": int(same[sure].sum()),
-            "right": int((found == truth).sum()),
+            "right": int((predicted == truth).sum()),
             "dense_right": int((expected == truth).sum()),
             "torn": float((first - second)[~same].sum()),
             "moved": float(moved.mean()),
+            "moved_most": float(moved.max()),
             "relative": float(np.linalg.norm(p - q) / np.linalg.norm(p)),
         }
 
@@ -95,6 +101,7 @@ def summarise(rows):
         "worst_set": worst,
         "worst_gain": by_set[worst],
         "moved": float(np.mean([row["moved"] for row in rows])),
+        "moved_most": max(row["moved_most"] for row in rows),
         "relative": max(row["relative"] for row in rows),
     }
 
@@ -118,7 +125,7 @@ def as_table(found):
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in found:
-        way = "all (exact)" if row["way"] == "exact" else row["way"]
+        way = {"dense": "all", "exact": "all (exact)"}.get(row["way"], row["way"])
         worst = f"{row['worst_set']} {100 * row['worst_gain']:+.2f}"
         lines.append(
             f"| {row['half']} | {way} | {row['agree']:.4f} | {row['sure_agree']:.4f} "
@@ -137,22 +144,25 @@ def main():
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--kept", default="16,32,64,96,128")
     parser.add_argument("--workers", type=int, default=1, help="Processes.")
+    parser.add_argument("--device", default="cpu", help="Of what is compared.")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
     rows, numbers = [], [int(m) for m in options.labels.split(",")]
     cases = product(options.sets.split(","), numbers, range(options.draws))
     kept = [int(k) for k in options.kept.split(",")]
-    run = partial(compare_on, data=options.data, kept=kept)
+    run = partial(compare_on, data=options.data, kept=kept, device=options.device)
     for part in map_in_processes(run, cases, options.workers):
         rows += part
         print(*(row.values() for row in part), sep="\n", flush=True)
     found = summaries(rows)
-    summary = {"benchmark": "parity", "weights": weights_id(), "summaries": found}
+    summary = {"benchmark": "parity", "weights": weights_id(), "device": options.device}
+    summary["summaries"] = found
+    name = "benchmark-parity" + ("" if options.device == "cpu" else f"-{options.device}")
     results = options.root / "results"
     results.mkdir(parents=True, exist_ok=True)
     line = json.dumps({**summary, "rows": rows})
-    (results / "benchmark-parity.json").write_text(line + "\n")
-    (results / "benchmark-parity.md").write_text(as_table(found))
+    (results / f"{name}.json").write_text(line + "\n")
+    (results / f"{name}.md").write_text(as_table(found))
     print(as_table(found))
     print(json.dumps(summary))
 

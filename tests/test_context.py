@@ -27,7 +27,7 @@ from icssl.classifier import kernels as kernels_file
 from icssl.classifier.context_features import features_of_tables
 from icssl.classifier.descent import descend
 from icssl.classifier.eigenmap import PASSES, Eigenmap, waves
-from icssl.classifier.eigensolvers import filtered_eigenvectors, leading_eigenvectors
+from icssl.classifier.eigensolvers import iterated_eigenvectors, leading_eigenvectors
 from icssl.classifier.gate import FEATURES, kernel_features
 from icssl.classifier.graphs import (
     BANDWIDTH_NEIGHBOURS,
@@ -121,6 +121,13 @@ def test_raw_half_and_white_are_powers_of_the_singular_values(generator, n, d):
         for view, power in ((raw, 1), (half, 0.5), (white, 0)):
             expected = of_size_one(u * s**power)
             np.testing.assert_allclose(gram(view[i]), expected @ expected.T, **F64_DEEP)
+
+
+def test_rows_that_are_fitted_are_what_the_views_give_of_them(generator):
+    x, labelled = table(generator), torch.tensor([[0, 1, 2, 3]] * 2)
+    views, rows = Views.fit_rows(x, VIEWS, labelled, one_hot([0, 1, 1, 0]))
+    for fitted, again in zip(rows, views(x), strict=True):
+        assert torch.equal(fitted, again)
 
 
 def test_white_columns_have_one_variance_in_every_direction_that_there_is(generator):
@@ -368,7 +375,7 @@ def test_eigenmap_finds_the_leading_functions_of_the_walk():
 def filtered(graph, x, k):
     """Values and functions of the walk by the iteration that many rows need."""
     constant = (graph.degrees / graph.degrees.sum(-1, keepdim=True)).sqrt()[..., None]
-    values, vectors = filtered_eigenvectors(graph, constant, waves(x, k), k)
+    values, vectors, _ = iterated_eigenvectors(graph, constant, waves(x, k), k)
     return values[0], (vectors / constant)[0]
 
 

@@ -5,9 +5,17 @@ import pytest
 import torch
 
 from icssl._util.lapack import largest_eigenpairs
+from icssl.classifier import graph_sparse
 from icssl.classifier.eigenmap import _shares, waves
-from icssl.classifier.eigensolvers import batched_eigenvectors, leading_eigenvectors
+from icssl.classifier.eigensolvers import (
+    batched_eigenvectors,
+    iterated_eigenvectors,
+    leading_eigenvectors,
+)
+from icssl.classifier.graph_sparse import Nodes, SparseGraph, node_distances
 from icssl.classifier.graphs import DenseGraph, neighbour_distances
+from icssl.classifier.neighbour_search import all_neighbours, make_search
+from known_answers import draw_shape
 
 K = 48
 
@@ -112,3 +120,69 @@ def test_a_row_of_small_weights_keeps_its_digits(generator):
     expected = diffusion(*lapack(matrix, K))[0, 0, 1:]
     assert expected.abs().max() < 1e-8
     assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+def sparse_graph(shape, n):
+    """The points of a shape in float32, the graph of their neighbours, and its matrix."""
+    x = torch.from_numpy(draw_shape(shape, n, 1, 300)[0]).float()
+    x = (x - x.mean(0)) / (x - x.mean(0)).square().sum(-1).mean().sqrt()
+    nearest = all_neighbours(make_search(x), 32)
+    counts = Nodes.of_rows(x).counts
+    assert len(counts) == n  # rows are nodes in their own order
+    graph = SparseGraph.of_neighbours(nearest, node_distances(nearest, counts))
+    degrees = graph.regularised_degrees
+    constant = (degrees / degrees.sum()).sqrt()[..., None]
+    w = graph.matrix()[0].double()
+    known = constant[0].double()
+    return x, graph, constant, ((w + w.mT) / 2 - known @ known.mT)[None]
+
+
+@pytest.mark.parametrize("shape", ["two spirals", "double helix", "long double helix"])
+def test_long_thin_shapes_are_solved_as_by_lapack(shape):
+    """Eigenvalues that are all nearly one, of which a filter in float32 has no digit."""
+    x, graph, constant, matrix = sparse_graph(shape, 2000)
+    values, vectors, are_solved = iterated_eigenvectors(
+        graph, constant, waves(x[None], K), K
+    )
+    assert are_solved
+    assert values.dtype == torch.float64
+    expected_values, expected = lapack(matrix, K)
+    distances, exact = 1 - values, 1 - expected_values
+    assert exact[0, 3] < 1e-3
+    # What rounding the weights to float32 does is below 1e-7.
+    near = exact < 0.5 * exact[:, -1:]
+    assert ((distances - exact).abs() < 1e-3 * exact + 1e-7)[near].all()
+    found, expected = diffusion(values, vectors), diffusion(expected_values, expected)
+    assert (found - expected).norm() < 1e-2 * expected.norm()
+
+
+def test_where_a_graph_is_not_thin_the_filter_goes_on(monkeypatch):
+    """Clusters that hardly touch: one filter leaves them blurred."""
+    monkeypatch.setattr(graph_sparse, "MOST_SQUARES", 0.0)
+    x, graph, constant, matrix = sparse_graph("two moons", 2000)
+    assert graph.thin_laplacian() is None
+    exact = 1 - lapack(matrix, K)[0][0, :5]
+    errors = []
+    for more in (0, graph.more_filters):
+        monkeypatch.setattr(graph, "more_filters", more)
+        values, _, are_solved = iterated_eigenvectors(graph, constant, waves(x[None], K), K)
+        assert not are_solved
+        errors.append(float((1 - values[0, :5].double() - exact).abs().max()))
+    assert errors[1] < 0.5 * errors[0]
+    assert errors[1] < 2e-5
+
+
+def test_the_laplacian_of_a_thin_graph_is_that_of_its_matrix():
+    _, graph, _, _ = sparse_graph("two moons", 700)
+    expected = torch.eye(700).double() - graph.matrix()[0].double()
+    order = graph._order
+    found = torch.from_numpy(graph.thin_laplacian().toarray())
+    torch.testing.assert_close(found, expected[order][:, order], rtol=0, atol=1e-6)
+
+
+def test_rows_of_many_columns_are_not_thin(generator):
+    x = torch.randn(4500, 20, generator=generator)
+    nearest = all_neighbours(make_search(x), 32)
+    ones = torch.ones(len(x), dtype=torch.long)
+    graph = SparseGraph.of_neighbours(nearest, node_distances(nearest, ones))
+    assert graph.thin_laplacian() is None

@@ -218,8 +218,9 @@ def _features(
     centred, gram = _centre_kernels(kernels, stride)
     sample, rows_read = _sample_rows(centred)
     labels, valid = target[:, ::stride], kernels.valid[:, ::stride]
+    # In place: new memory for so many kernels costs more than the arithmetic.
     values = sample.kernels[..., ::stride] * valid[:, None, None]
-    values = (values - centred.centre[..., ::stride]) / centred.trace
+    values.sub_(centred.centre[..., ::stride]).div_(centred.trace)
     about_kernels = kernel_features(values, gram.sample, labels, valid)
     numbers = [graph_numbers(kernels), context_numbers(kernels, n_columns, target)]
     about_graphs, about_context = (part.to(about_kernels) for part in numbers)

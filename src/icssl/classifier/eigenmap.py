@@ -8,6 +8,7 @@ distribution. :mod:`icssl.classifier.eigensolvers` computes them.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from icssl.classifier.eigensolvers import (
     batched_eigenvectors,
-    filtered_eigenvectors,
+    iterated_eigenvectors,
     leading_eigenvectors,
 )
 from icssl.classifier.graphs import (
@@ -36,6 +37,27 @@ _LEAST_VALUE = 0.2  # eigenvalues are taken to be so large, where they are divid
 _TINY = 1e-12
 
 
+class Limits(NamedTuple):
+    """How near to one an eigenvalue of a walk can be told from one.
+
+    Parameters
+    ----------
+    resolution : float
+        Distance from one that rounding, or an iteration that has not converged, blurs.
+    slowest : float
+        Distance from one below which a walk is taken to forget no more slowly.
+    """
+
+    resolution: float
+    slowest: float
+
+
+# The weights were trained with this slowest walk; long shapes of many rows have slower
+# ones, in which its relaxation would not be one.
+_SOLVED, _NOT_SOLVED = Limits(1e-7, 1e-4), Limits(1e-5, 1e-4)
+_SOLVED_LONG = Limits(1e-7, 1e-6)
+
+
 @dataclass(frozen=True)
 class Eigenmap:
     """The leading eigenfunctions of the random walk on a context's graph.
@@ -51,11 +73,14 @@ class Eigenmap:
         How much each eigenfunction counts. The last ones fade out towards the first that is
         left out: equal eigenvalues then count equally, and nothing depends on the basis of
         their eigenspace, which every library chooses for itself.
+    limits : Limits
+        How near to one an eigenvalue can be told from one.
     """
 
     values: Tensor
     functions: Tensor
     shares: Tensor
+    limits: Limits
 
     @classmethod
     def of_graph(
@@ -81,15 +106,8 @@ class Eigenmap:
         # clusters that hardly touch are. One function more than wanted comes out: its
         # eigenvalue is where the last wanted ones fade out.
         constant = stationary.sqrt()[..., None]
-        n = stationary.shape[1]
-        if n <= graph.solved_rows and uses_lapack(n, stationary.device):
-            matrix = graph.matrix().baddbmm_(constant, constant.mT, alpha=-1)
-            if matrix.is_cuda and len(matrix) > 1:  # a batch of a pretraining
-                values, vectors = batched_eigenvectors(matrix, start(), k)
-            else:
-                values, vectors = leading_eigenvectors(matrix, k)
-        else:
-            values, vectors = filtered_eigenvectors(graph, constant, start(), k)
+        solve = _solve_matrix if _is_small(graph) else _iterate
+        values, vectors, limits = solve(graph, constant, start, k)
         values, vectors = (
             torch.cat([torch.ones_like(part[..., :1]), part.clamp(max=1)], dim=-1)
             for part in (values.clamp(min=0), vectors)
@@ -101,7 +119,7 @@ class Eigenmap:
         # The constant function says nothing of any row. It stays as zeros, so that column i
         # of the functions still belongs to eigenvalue i: the c-th value is that of c parts.
         functions[..., 0] = 0.0
-        return cls(values[:, :k], functions[..., :k], _shares(values))
+        return cls(values[:, :k], functions[..., :k], _shares(values), limits)
 
     def extend(self, w: Float[Tensor, "b r n"]) -> Float[Tensor, "b r k"]:
         """Return the eigenfunctions at new rows, from their weights to the context."""
@@ -114,7 +132,7 @@ class Eigenmap:
         its eigenvalue. It is undone by a division.
         """
         # Small eigenvalues are those of noise, and dividing by them would blow it up.
-        return means / self.values.clamp(min=_LEAST_VALUE)[:, None]
+        return means / self.values.clamp(min=_LEAST_VALUE).to(means)[:, None]
 
     def diffusion_features(
         self, functions: Float[Tensor, "b r k"], time: float | Tensor
@@ -125,13 +143,39 @@ class Eigenmap:
         from one to the other, relative to any two rows. Either row takes half of the steps,
         so that each is multiplied by the root of the eigenvalue's power.
         """
-        return functions * (self.shares * self.values**time).sqrt()[:, None]
+        return functions * (self.shares * self.values**time).sqrt().to(functions)[:, None]
 
     def relaxation(self, parts: int) -> Float[Tensor, "b 1"]:
         """Return the steps after which a walk remembers no more than so many parts."""
         last = self.values.shape[-1] - 1
-        value = self.values[:, min(parts, last)].clamp(1e-3, 1 - 1e-4)
+        value = self.values[:, min(parts, last)].clamp(1e-3, 1 - self.limits.slowest)
         return -1 / value.log()[:, None]
+
+
+def _is_small(graph: WeightedGraph) -> bool:
+    """Return whether a graph is solved as a matrix."""
+    n = graph.degrees.shape[1]
+    return n <= graph.solved_rows and uses_lapack(n, graph.degrees.device)
+
+
+def _solve_matrix(
+    graph: WeightedGraph, constant: Tensor, start: Callable[[], Tensor], k: int
+) -> tuple[Tensor, Tensor, Limits]:
+    """Return leading eigenvalues and eigenvectors of a graph's matrix, and their limits."""
+    matrix = graph.matrix().baddbmm_(constant, constant.mT, alpha=-1)
+    if matrix.is_cuda and len(matrix) > 1:  # a batch of a pretraining
+        values, vectors = batched_eigenvectors(matrix, start(), k)
+    else:
+        values, vectors = leading_eigenvectors(matrix, k)
+    return values, vectors, _SOLVED if values.dtype == torch.float64 else _NOT_SOLVED
+
+
+def _iterate(
+    graph: WeightedGraph, constant: Tensor, start: Callable[[], Tensor], k: int
+) -> tuple[Tensor, Tensor, Limits]:
+    """Return what :func:`_solve_matrix` returns, of a graph whose matrix is not formed."""
+    values, vectors, are_solved = iterated_eigenvectors(graph, constant, start(), k)
+    return values, vectors, _SOLVED_LONG if are_solved else _NOT_SOLVED
 
 
 def uses_lapack(n: int, device: torch.device | str) -> bool:

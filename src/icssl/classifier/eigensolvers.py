@@ -2,17 +2,22 @@
 
 One small matrix is solved by LAPACK, a batch of small ones on a GPU by
 :func:`batched_eigenvectors`, and a graph whose matrix is never formed by
-:func:`filtered_eigenvectors`. The last two filter a subspace by Chebyshev polynomials.
+:func:`iterated_eigenvectors`. The last two filter a subspace by Chebyshev polynomials. A
+filter cannot tell eigenvalues that are all nearly one, as those of long thin shapes are;
+sparse graphs of such shapes are solved with instead.
 """
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
+from scipy import sparse
 from scipy.linalg import LinAlgError, eigh, qr
+from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from icssl._util.lapack import largest_eigenpairs
@@ -27,6 +32,10 @@ _MOST_DAMPED = 1 - 1e-4  # or the filter would have nothing to grow
 _TOLERANCE = 2e-5  # change of the eigenvalues in a round after which they have converged
 _MOST_DEGREE = 24  # where eigenvalues are all near one, and columns hardly grow
 _MOST_AMPLIFIED = 1e4  # growth of a column in one round, from which float32 recovers
+_SLOW = 1e-3  # distance from one of eigenvalues that a filter may not tell apart
+_BLURRED = 0.1  # share of a distance from one that a residual must not exceed
+_SHIFT = 1e-7  # what rounding of float32 weights does to eigenvalues, and some more
+_SOLVED_ROUNDS, _SOLVED_TOLERANCE = 12, 2e-3  # rounds of solving, at most, and when to stop
 _TINY = 1e-12
 
 
@@ -116,15 +125,27 @@ def batched_eigenvectors(
     return values.to(x.dtype), x @ rotation.to(x.dtype)
 
 
-def filtered_eigenvectors(
+class IteratedEigenvectors(NamedTuple):
+    """Leading eigenvalues, falling, and eigenvectors, and whether they were solved for.
+
+    Those that were have float64 eigenvalues, which tell even long thin shapes apart.
+    """
+
+    values: Float[Tensor, "b q"]
+    vectors: Float[Tensor, "b n q"]
+    are_solved: bool
+
+
+def iterated_eigenvectors(
     graph: WeightedGraph,
     constant: Float[Tensor, "b n 1"],
     start: Float[Tensor, "b n s"],
     count: int,
-) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
+) -> IteratedEigenvectors:
     """Return leading eigenvalues and eigenvectors of a graph whose matrix is not formed.
 
-    Every pass over the graph is linear attention.
+    Every pass over the graph is linear attention. Where its first eigenvalues are nearly
+    one and the graph is thin, they are found by solving with it.
 
     Parameters
     ----------
@@ -143,10 +164,85 @@ def filtered_eigenvectors(
     def project(x: Tensor) -> Tensor:
         return x - constant * (constant.mT @ x)
 
-    values, vectors = _filter_subspace(
-        graph.times_arranged, graph.arrange(start), count, graph.passes, project
-    )
-    return values, graph.restore(vectors)
+    multiply, columns = graph.times_arranged, graph.arrange(start)
+    values, vectors = _filter_subspace(multiply, columns, count, graph.passes, project)
+    laplacian = None
+    for _ in range(graph.more_filters):
+        if not _is_blurred(multiply, values, vectors, count):
+            break
+        laplacian = graph.thin_laplacian()
+        if laplacian is not None:
+            values, vectors = _solve_with(laplacian, constant, vectors, count)
+            break
+        values, vectors = _filter_subspace(multiply, vectors, count, graph.passes, project)
+    vectors = graph.restore(vectors[..., :count])
+    return IteratedEigenvectors(values[:, :count], vectors, laplacian is not None)
+
+
+def _is_blurred(
+    multiply: Callable[[Tensor], Tensor],
+    values: Float[Tensor, "b s"],
+    vectors: Float[Tensor, "b n s"],
+    count: int,
+) -> bool:
+    """Return whether columns of eigenvalues near one may still be mixed with others.
+
+    A column mixes with those of another eigenvalue by its residual over the difference of
+    the two. Diffusion treats eigenvalues alike whose distances from one are within a
+    factor of two, so only those beyond count.
+    """
+    distances = (1 - values[:, :count].double()).clamp(min=0)
+    slow = int((distances < _SLOW).sum(-1).max())
+    if not slow:
+        return False
+    some, factors = vectors[..., :slow], values[:, None, :slow]
+    residuals = (multiply(some) - factors * some).double().norm(dim=1)
+    beyond = torch.searchsorted(distances, 2 * distances[:, :slow] + _SHIFT)
+    next_ones = distances.gather(1, beyond.clamp(max=distances.shape[1] - 1))
+    return bool((residuals > _BLURRED * next_ones).any())
+
+
+def _solve_with(
+    laplacian: sparse.csr_matrix,
+    constant: Float[Tensor, "1 n 1"],
+    columns: Float[Tensor, "1 n s"],
+    count: int,
+) -> tuple[Float[Tensor, "1 s"], Float[Tensor, "1 n s"]]:
+    """Return leading eigenvalues and eigenvectors of I - laplacian by inverse iteration.
+
+    An eigenvalue at distance g from one grows as 1 / g in every round, where a polynomial
+    of a few degrees leaves all that are nearly one alike.
+
+    Parameters
+    ----------
+    laplacian : csr_matrix
+        I - D^-1/2 W D^-1/2, whose factors are sparse.
+    constant : Tensor
+        Its first eigenvector, which is left out.
+    columns : Tensor
+        Columns to start from, some more than are wanted.
+    count : int
+        How many eigenvectors are wanted.
+    """
+    known, x = (part[0].double().cpu().numpy() for part in (constant, columns))
+    known = known / np.linalg.norm(known)
+    shifted = (laplacian + _SHIFT * sparse.eye(len(known))).tocsc()
+    options = {"SymmetricMode": True}
+    factors = splu(shifted, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    x = x - known @ (known.T @ x)
+    before = np.full(x.shape[1], np.inf)
+    for _ in range(_SOLVED_ROUNDS):
+        x = factors.solve(x)
+        x = qr(x - known @ (known.T @ x), mode="economic", check_finite=False)[0]
+        # Distances from one by themselves: as differences they would have few digits.
+        distances, rotation = np.linalg.eigh(x.T @ (laplacian @ x))
+        x = x @ rotation
+        change = np.abs(distances - before) / (distances.clip(min=0) + _SHIFT)
+        if change[:count].max() < _SOLVED_TOLERANCE:
+            break
+        before = distances
+    values, vectors = (torch.from_numpy(part)[None] for part in (1 - distances, x))
+    return values.to(columns.device), vectors.to(columns)
 
 
 def _filter_subspace(
@@ -156,7 +252,7 @@ def _filter_subspace(
     passes: int,
     project: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b n q"]]:
-    """Return leading eigenvalues and eigenvectors by a filtered subspace iteration.
+    """Return eigenvalues, falling, and eigenvectors by a filtered subspace iteration.
 
     A Chebyshev filter damps small eigenvalues, in rounds. The least that a round finds is
     where the next round begins to damp.
@@ -168,7 +264,7 @@ def _filter_subspace(
     start : Tensor
         Columns to start from.
     count : int
-        How many eigenvectors to return.
+        How many eigenvectors have to converge; as many as columns are returned.
     passes : int
         Products with the matrix, at most; fewer where eigenvalues have converged.
     project : callable
@@ -187,7 +283,7 @@ def _filter_subspace(
         if (values - before)[:, -count:].abs().max() < _TOLERANCE:
             break
     values, rotation = torch.linalg.eigh(_gram(x, product))
-    values, rotation = (part.flip(-1)[..., :count] for part in (values, rotation))
+    values, rotation = values.flip(-1), rotation.flip(-1)
     return values.to(x.dtype), x @ rotation.to(x.dtype)
 
 

@@ -240,10 +240,16 @@ def kernel_features(
     confidence = predicted.amax(-1).mean(-1) - 1 / c
     share = predicted.mean(dim=2)
     balance = -(share * share.clamp(min=_TINY).log()).sum(-1) / math.log(c)
-    deviation = (kernels.std(2) * valid[:, None]).sum(-1) / valid.sum(1)[:, None]
+    deviation = (_deviation(kernels) * valid[:, None]).sum(-1) / valid.sum(1)[:, None]
     spread = deviation.clamp(min=_TINY).log()
     of_labels = [score, hits, ridge, ridge_hits, score * many, spread]
     return torch.stack([*of_labels, agreement, confidence, balance], dim=-1)
+
+
+def _deviation(kernels: Float[Tensor, "b e r m"]) -> Float[Tensor, "b e m"]:
+    """Return the deviation over rows; ``std`` takes four times as long in this order."""
+    centred = kernels - kernels.mean(2, keepdim=True)
+    return (centred.square_().sum(2) / (kernels.shape[2] - 1)).sqrt()
 
 
 def _class_means(gram: Tensor, y: Tensor, others: Tensor, valid: Tensor) -> Tensor:

@@ -14,9 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from icssl.classifier.border import Border
-from icssl.classifier.graphs import FEW_SOLVED_ROWS
 from icssl.classifier.kernels import DIFFUSED, ContextKernels
-from icssl.classifier.view_graph import ContextGraph, ViewGraph
 
 _PARTS_FORM = DIFFUSED[-1]  # after the longest diffusion, a kernel knows the parts alone
 # Where a walk leaves a part so many times as slowly as it mixes within it, parts are clear;
@@ -25,12 +23,6 @@ _GAP = Border(math.log(15.0), width=0.5)
 # Labelled rows of one class have to be so much more similar than those of two, in a kernel
 # that is nearly one within a part and at most zero between parts.
 _APART = Border(0.5, width=0.1)
-_RESOLVED, _RESOLVED_BY_ITERATION = 1e-7, 1e-5
-"""Distances of eigenvalues from one that rounding, or an iteration, does not blur.
-
-An iteration, or float32, hides the parts of shapes that mix more slowly than that: see
-docs/limits.md.
-"""
 
 
 def clarity_of_parts(
@@ -65,22 +57,14 @@ def gaps_of_parts(kernels: ContextKernels) -> Float[Tensor, "b e"]:
     """
     by_graph = {}
     for part in kernels.parts:
-        values = part.graph.eigenmap.values
-        last, resolved = values.shape[-1] - 1, _least_resolved(part.graph)
+        values, limits = part.graph.eigenmap.values, part.graph.eigenmap.limits
+        last = values.shape[-1] - 1
         leaving, mixing = (
-            1 - values[:, min(place, last)].double() + resolved
+            1 - values[:, min(place, last)].double() + limits.resolution
             for place in (kernels.n_classes - 1, kernels.n_classes)
         )
         by_graph[part.graph.spec] = (mixing / leaving).log()
     return torch.stack([by_graph[kernel.graph] for kernel in kernels.kernels], dim=1)
-
-
-def _least_resolved(graph: ContextGraph) -> float:
-    """Return which distance from one the eigenvalues of a graph still resolve."""
-    held_whole = isinstance(graph, ViewGraph) and graph.node_index is None
-    is_small = graph.context.functions.shape[1] <= FEW_SOLVED_ROWS
-    is_solved = graph.eigenmap.values.dtype == torch.float64 and (held_whole or is_small)
-    return _RESOLVED if is_solved else _RESOLVED_BY_ITERATION
 
 
 def separation_of_classes(

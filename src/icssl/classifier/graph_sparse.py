@@ -12,6 +12,7 @@ graph of all rows has one value for equal rows wherever its eigenvalue is positi
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from scipy import sparse
@@ -32,6 +33,12 @@ from icssl.classifier.graphs import (
     walk_probabilities,
 )
 from icssl.classifier.neighbour_search import Nearest, Search
+
+MOST_REACH = 2**25
+"""How far all rows of a thin graph reach together: a bound of what its factors hold."""
+
+MOST_SQUARES = 5e9
+"""The same of squares: a bound of the time that making the factors takes."""
 
 _WEIGHTED_ROWS = 2**14  # rows whose weights are computed at once
 
@@ -126,6 +133,7 @@ class SparseGraph(WeightedGraph):
 
     solved_rows = FEW_SOLVED_ROWS  # a matrix of all rows is what it is to do without
     passes = FILTER_PASSES + 8  # a pass costs little here
+    more_filters = 4
 
     def __init__(
         self, w: sparse.csr_matrix, like: Tensor, counts: Int[Tensor, " n"] | None = None
@@ -200,6 +208,21 @@ class SparseGraph(WeightedGraph):
     def restore(self, x: Float[Tensor, "1 n k"]) -> Float[Tensor, "1 n k"]:
         """Return arranged columns in the order of the rows of the context."""
         return x[:, self._back]
+
+    def thin_laplacian(self) -> sparse.csr_matrix | None:
+        """Return I - D^-1/2 W D^-1/2 in float64, if rows know only rows beside them.
+
+        Graphs of long thin shapes are so, and those of tables with many columns are not.
+        """
+        starts, others = (part.cpu().numpy() for part in (self._starts, self._others))
+        n, rows = len(starts) - 1, np.flatnonzero(np.diff(starts))
+        # The first column of a row is the farthest before it.
+        reach = np.maximum(rows - others[starts[rows]], 0.0)
+        if reach.sum() > MOST_REACH or np.square(reach).sum() > MOST_SQUARES:
+            return None
+        w = self._w.double().cpu().numpy()
+        w = sparse.csr_matrix((w, others, starts), shape=(n, n))
+        return (sparse.eye(n) - (w + w.T) / 2).tocsr()
 
     def times_arranged(self, x: Float[Tensor, "1 n k"]) -> Float[Tensor, "1 n k"]:
         """Multiply with arranged columns."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
+from scipy import sparse
 from torch import Tensor
 
 BANDWIDTH_NEIGHBOURS = 12
@@ -199,11 +200,13 @@ class WeightedGraph:
 
     ``graph @ x`` is the product with the normalised weights D^-1/2 W D^-1/2, where D are
     the degrees. A subclass says how W is multiplied with, and how its eigenmap is computed:
-    up to ``solved_rows`` by LAPACK, beyond by a filter of at most so many ``passes``.
+    up to ``solved_rows`` by LAPACK, beyond by a filter of at most so many ``passes``, and
+    by at most so many ``more_filters`` where that leaves eigenvalues near one blurred.
     """
 
     degrees: Float[Tensor, "b n"]
     passes: int = FILTER_PASSES
+    more_filters: int = 0  # where all weights take part, a pass costs too much
     solved_rows: int = SOLVED_ROWS
 
     def times(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
@@ -213,6 +216,10 @@ class WeightedGraph:
     def __matmul__(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
         root = inverse_sqrt(self.regularised_degrees)[..., None]
         return root * self.times(root * x)
+
+    def thin_laplacian(self) -> sparse.csr_matrix | None:
+        """Return I - D^-1/2 W D^-1/2, rows arranged, if it is thin enough to be solved."""
+        return None
 
     def arrange(self, x: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
         """Return columns with their rows in the order that the fastest product wants."""

@@ -262,8 +262,8 @@ class ContextKernels:
             chosen = [graph for graph in graphs if graph.geometry == geometry]
             names = tuple(dict.fromkeys(graph.view for graph in chosen))
             rows = _in_geometry(x, geometry, factors)
-            views[geometry] = Views.fit(rows, names, labelled, target, draws)
-            points = dict(zip(names, views[geometry](rows), strict=True))
+            fitted, in_views = Views.fit_rows(rows, names, labelled, target, draws)
+            views[geometry], points = fitted, dict(zip(names, in_views, strict=True))
             parts += [
                 _graph_kernels(graph, labelled, valid, n_classes)
                 for graph in view_graphs(chosen, x, points, k, backend, draws)

@@ -17,6 +17,7 @@ from icssl._util.errors import check_at_least, check_choice, check_device
 from icssl._util.hardware import free_bytes
 from icssl._util.threads import allowed_threads
 from icssl.classifier.eigenmap import EIGENFUNCTIONS, SPARE_COLUMNS, uses_lapack
+from icssl.classifier.graph_sparse import MOST_REACH, MOST_SQUARES
 from icssl.classifier.graphs import (
     FEW_SOLVED_ROWS,
     MOST_WEIGHTS,
@@ -123,7 +124,8 @@ def needed_memory(backend: Backend, size: Size) -> int:
     # One after the other: columns by rank, the graphs of views, kernels with the labels.
     ranks = 8 * n * size.columns * 8 // size.bytes_each
     kernels = min(MOST_KERNEL_VALUES, n * m * len(kernels_of(size.graphs)))
-    graph = max(graph + 6 * n * _BASIS, _lapack_numbers(backend, n))
+    iterated = _thin_numbers(n) if backend.name == "sparse" else 6 * n * _BASIS
+    graph = max(graph + iterated, _lapack_numbers(backend, n))
     passing = max(ranks, graph * _graphs_at_once(backend, size), 5 * kernels)
     lasting = n_graphs * n * (3 * size.columns + _BASIS) + 4 * m * m
     doubles = n * (2 * size.columns + 4 * size.classes + 8)
@@ -142,6 +144,14 @@ def _lapack_numbers(backend: Backend, n: int) -> int:
     if backend.name == "sparse":
         return 6 * min(n, FEW_SOLVED_ROWS) ** 2
     return (7 if backend.name == "dense" else 6) * min(n, SOLVED_ROWS) ** 2
+
+
+def _thin_numbers(n: int) -> int:
+    """Return the numbers that an eigenmap takes if the graph is thin: factors, columns."""
+    # Its rows cannot reach farther together than their squares allow. Most of that is not
+    # filled: two factors have float64 and an index for half of it each.
+    reach = min(MOST_REACH, int((n * MOST_SQUARES) ** 0.5))
+    return 3 * reach + 12 * n * _BASIS
 
 
 def choose_backend(asked: str, n_neighbors: int, size: Size, device: str) -> Backend:

@@ -211,7 +211,12 @@ class ViewGraph:
         return ViewGraph(
             self.spec,
             PlacedPoints(functions, again(context.contact), points, distances),
-            Eigenmap(again(eigenmap.values), functions, again(eigenmap.shares)),
+            Eigenmap(
+                again(eigenmap.values),
+                functions,
+                again(eigenmap.shares),
+                eigenmap.limits,
+            ),
             again(self.degrees),
         )
 

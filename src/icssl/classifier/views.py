@@ -72,7 +72,19 @@ class Views:
         target: Float[Tensor, "b m c"],
         draws: int = 1,
     ) -> "Views":
-        """Fit views to contexts.
+        """Fit views to contexts, as :meth:`fit_rows` does."""
+        return cls.fit_rows(x, names, labelled, target, draws)[0]
+
+    @classmethod
+    def fit_rows(
+        cls,
+        x: Float[Tensor, "b n d"],
+        names: Sequence[str],
+        labelled: Int[Tensor, "b m"],
+        target: Float[Tensor, "b m c"],
+        draws: int = 1,
+    ) -> tuple["Views", tuple[Tensor, ...]]:
+        """Fit views to contexts, and return them with the rows of these in every view.
 
         Parameters
         ----------
@@ -107,7 +119,9 @@ class Views:
         if "relevant" in names:
             ranks = views._ranks(take_rows(z, labelled))
             views = replace(views, relevance=_relevance(ranks, target).to(z.dtype))
-        return replace(views, sizes=tuple(_size(view) for view in views(x)))
+        rows = views(x)  # sizes are all that is missing, and looking up ranks takes long
+        views = replace(views, sizes=tuple(_size(view) for view in rows))
+        return views, views._divide(rows)
 
     def __call__(self, x: Float[Tensor, "b r d"]) -> tuple[Tensor, ...]:
         """Return any rows in every view, each of shape (b, r, columns of the view)."""
@@ -115,8 +129,10 @@ class Views:
         # Looking up ranks takes as long as all else together, and two views need them.
         ranks = self._ranks(z) if _RANKED & set(self.names) else z
         views = tuple(self._view(name, z, ranks) for name in self.names)
-        if not self.sizes:
-            return views
+        return self._divide(views) if self.sizes else views
+
+    def _divide(self, views: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return rows in units of the usual length of their view."""
         return tuple(
             _shorten(view / size) for view, size in zip(views, self.sizes, strict=True)
         )
