@@ -496,7 +496,8 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch,
 def test_time_left_is_at_the_pace_since_the_first_report(monkeypatch, capsys):
     seconds = 0.0
     clock = SimpleNamespace(monotonic=lambda: seconds)
-    monkeypatch.setattr("icssl.app.cli.common.time", clock)
+    for module in ("icssl.app.cli.common", "icssl._util.progress"):
+        monkeypatch.setattr(f"{module}.time", clock)
     with show_progress(Console()) as show:
         show(40, 100)  # a resumed run: these were done before
         seconds = 36.0

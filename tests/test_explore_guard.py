@@ -339,6 +339,7 @@ def test_the_page_is_patient_with_a_click_and_not_for_ever():
 def test_plotly_finds_no_tags_entities_or_templates_in_names(n):
     names = ["<b>%{customdata}</b>", "<a href='https://x.example'>&amp;</a>"]
     points = np.random.default_rng(0).standard_normal((n, 2))
+    points[:2] = [[-5, 0], [5, 0]]  # far apart: there is room for both names
     given = np.full(n, -1)
     given[:2] = [0, 1]
     figure = figures.cloud_figure(points, np.arange(n) % 2, given, names, selected=0)
