@@ -77,7 +77,7 @@ def one_hot(classes, b=2):
 
 def views_of(x, names=VIEWS, labelled=(0, 1, 2, 3, 4, 5), classes=(0, 1, 2, 2, 1, 0)):
     indices = torch.tensor([labelled] * len(x))
-    return Views.fit(x, names, indices, one_hot(classes, len(x)))
+    return Views.fit_rows(x, names, indices, one_hot(classes, len(x)))[0]
 
 
 def centred(x):

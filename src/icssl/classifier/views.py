@@ -64,18 +64,6 @@ class Views:
     sizes: tuple[Tensor, ...] = ()
 
     @classmethod
-    def fit(
-        cls,
-        x: Float[Tensor, "b n d"],
-        names: Sequence[str],
-        labelled: Int[Tensor, "b m"],
-        target: Float[Tensor, "b m c"],
-        draws: int = 1,
-    ) -> "Views":
-        """Fit views to contexts, as :meth:`fit_rows` does."""
-        return cls.fit_rows(x, names, labelled, target, draws)[0]
-
-    @classmethod
     def fit_rows(
         cls,
         x: Float[Tensor, "b n d"],

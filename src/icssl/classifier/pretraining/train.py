@@ -288,8 +288,8 @@ def features_of_task(task: Task, config: PretrainConfig, step: int) -> ContextFe
 def _graph_of(task: Task) -> Tensor:
     """Return weights between rows, from the view of ranks, as a user might give them."""
     no_labels = task.y[:, :0]
-    views = Views.fit(task.x, ("ranks",), no_labels, task.x[:, :0, : task.n_classes])
-    (rows,) = views(task.x)
+    no_target = task.x[:, :0, : task.n_classes]
+    _, (rows,) = Views.fit_rows(task.x, ("ranks",), no_labels, no_target)
     graph = DenseGraph(rows, neighbour_distances(rows, rows, skip_self=True))
     return graph.dense()
 
