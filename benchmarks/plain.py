@@ -7,8 +7,10 @@ head, so that logits and gradients can be compared with those of the package.
 
 import torch
 
-from icssl.model.eigenmap import fourier_start
 from icssl.model.inputs import prepare
+from icssl.model.starts import fourier_start, waves_start
+
+STARTS = {"fourier": fourier_start, "waves": waves_start}
 
 
 def plain_logits(model, episode):
@@ -16,7 +18,8 @@ def plain_logits(model, episode):
     config = model.config
     x = prepare(episode.x, config.centre, config.scale)
     r = _laplacian(model.laplacian, x)
-    phi = x.shape[1] ** 0.5 * _eigenmap(model.eigenmap, r, fourier_start(x, config.k))
+    start = STARTS[config.start](x, config.k)
+    phi = x.shape[1] ** 0.5 * _eigenmap(model.eigenmap, r, start)
     return _descent(model.head, phi, episode.y, episode.labelled)
 
 

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
-from icssl.episodes.data_config import IMAGES, DataConfig, is_manifold
+from icssl.episodes.data_config import IMAGES, NAMES, DataConfig, is_manifold
+
+_UNKNOWN = "unknown"
 
 _NEEDS = {
     **dict.fromkeys(("half_angle", "s_min"), "the cone"),
@@ -34,6 +36,8 @@ def check_data_effects(config: DataConfig, given: Iterable[str]) -> None:
     if config.share_classes and "train_classes" in given:
         _check_train_classes(config)
     kinds = {kind for name in config.sources for kind in _kinds_of(name, config)}
+    if _UNKNOWN in kinds:  # refused by its name when episodes are drawn
+        return
     for known in fields(config):
         name, value = known.name, getattr(config, known.name)
         needed = _NEEDS.get(name)
@@ -67,4 +71,5 @@ def _kinds_of(source: str, config: DataConfig) -> set[str]:
     path = Path(source)
     if source == IMAGES or (path.is_dir() and any(path.glob("manifold-*.npy"))):
         return {"image manifolds"}
-    return {"a table of features"}
+    is_table = source in NAMES or path.exists()
+    return {"a table of features" if is_table else _UNKNOWN}
