@@ -34,7 +34,7 @@ from icssl.bench.spec import Scores
 from icssl.episodes.data_config import DataConfig
 from icssl.training.config import TrainConfig, config_from
 
-FINAL_SEED = 20_264
+FINAL_SEED = 20_263
 """Seed of test episodes that no other table has."""
 
 CONTEXTS = (3, 21, 39)
@@ -46,18 +46,17 @@ UNEVEN = "larger class 0.744"
 _CONE: dict[str, Any] = {"half_angle": 0.1, "s_min": 0.1}
 # In distribution the levels are those of balanced classes, out of it of a ball.
 _RULES: dict[str, str | float] = {"id": "median", "ood": RADIUS}
-_OTHER_READINGS = ("paper_8_32_8", "paper_24")  # further ones that the totals allow
 PRESETS = {
     "e2e_icl": "paper",
     "eig_icl": "paper_eig_icl",
     "lap_linear": "paper_lap_linear",
     "lap_pe_1layer": "paper_lap_pe_1layer",
     "paper_combined": "paper_combined",
-    **{name: name for name in _OTHER_READINGS},
 }
 """The literal model behind each method of the paper, as a preset of training."""
 
-_LINEAR_RATE = 2e-3  # as of the preset paper_linear
+# The rates of the stored rows; those of the presets are lower since (docs/LOG.md).
+_RATE, _LINEAR_RATE = 1e-2, 5e-3
 RIVALS = ("orig_lr_untuned", "orig_rbf_lr_10", "orig_rbf_lr_scale", "eig_lr_untuned")
 _ON_EIGENVECTORS = ("free_head_eig_linear", "free_head_eig_rbf")
 
@@ -118,6 +117,7 @@ def literal_trainings(
         labels=LABELS,
         steps=profile.literal_steps,
         batch=profile.literal_batch,
+        learning_rate=_RATE,
     )
     if method == "lap_linear":
         # As printed, without a bound, its loss is not finite on the product from the start.
@@ -144,9 +144,6 @@ def _published_cells(profile: Profile) -> list[Cell]:
     # The combined loss beside cross-entropy alone, which all others are trained with.
     wanted += [
         Cell(source, m, "paper_combined", "rbf") for source in SURFACES for m in CONTEXTS
-    ]
-    wanted += [
-        Cell("cylinder", m, name, "rbf") for name in _OTHER_READINGS for m in CONTEXTS
     ]
     return _model_cells([*printed, *wanted])
 

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from icssl.bench.paper.artefact import Artefact, Cell, Profile, Row, Rows, Specs
-from icssl.bench.paper.covering import covering_cells, covering_table
 from icssl.bench.paper.table_cells import (
     CLASSICAL,
     ENCODERS,
@@ -209,9 +208,6 @@ def specs(profile: Profile) -> Specs:
         for labels in profile.budgets:
             cell = Cell("cylinder", labels, method, kernel, "ood")
             cells[cell] = scores(profile, cell, trained)
-    for cell in covering_cells(profile):
-        trained = cells[cell._replace(setting="id")].trainings
-        cells[cell] = scores(profile, cell, trained)
     return cells
 
 
@@ -235,7 +231,6 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
     title = "The cylinder, trained on it and on the other four"
     items.append(save_picture(figure, title, folder / "label-curves-ood"))
     items += [main_table(profile, rows), _best_table(profile, rows)]
-    items.append(covering_table(profile, rows))
     return [*items, *(table(profile, rows, source) for source in SOURCES)]
 
 

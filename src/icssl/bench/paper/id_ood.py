@@ -49,6 +49,8 @@ def specs(profile: Profile) -> Specs:
                         sources,
                         kernel=kernel,
                         threshold=threshold,
+                        # The point of the radii is the imbalance, which no seed changes.
+                        models=None if balanced else 1,
                     )
                     for labels in CONTEXTS:
                         cell = Cell(source, labels, method, kernel, setting, threshold)

@@ -76,12 +76,13 @@ def _trainings_on_features(
     runs = trainings(
         profile, method, (profile.features,), kernel=kernel, size=size, labels=(labels,)
     )
-    # Small sets need no large batches.
-    batch = min(32, profile.batch)
-    steps = profile.steps_of(batch)
-    runs = tuple(replace(config, steps=steps, batch=batch) for config in runs)
+    # Small sets need no large batches, but what learns a representation more of them.
+    runs = tuple(replace(config, batch=min(32, profile.batch)) for config in runs)
+    if method == "e2e_icl":
+        return tuple(replace(config, steps=profile.encoder_steps) for config in runs)
     if method == "transformer":
-        return tuple(with_model(config, d=dimension(profile.features)) for config in runs)
+        longer = [replace(config, steps=profile.hard_steps) for config in runs]
+        return tuple(with_model(config, d=dimension(profile.features)) for config in longer)
     return runs
 
 

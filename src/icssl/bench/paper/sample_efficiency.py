@@ -69,15 +69,16 @@ def specs(profile: Profile) -> Specs:
 def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
     """Draw a figure and a table for each of the two ways to count episodes."""
     cells = [cell for cell in specs(profile) if cell.steps and cell.labels == _LABELS[0]]
-    fresh = [(_draws(profile, cell), cell) for cell in cells if not cell.size]
+    fresh = [(cell.steps * profile.batch, cell) for cell in cells if not cell.size]
     again = [(cell.size, cell) for cell in cells if cell.size]
-    counts = sorted({f"{_draws(profile, cell):,}" for _, cell in again})
+    draws = {title_of(cell): f"{cell.steps * profile.batch:,}" for _, cell in again}
+    in_all = ", ".join(f"{count} by {name}" for name, count in draws.items())
     about = {
         "once": (fresh, "Every training episode is seen once."),
         "again": (
             again,
             "Training episodes are drawn from a set of this size, each time with new "
-            f"labels: {' or '.join(counts)} in all.",
+            f"labels: {in_all}.",
         ),
     }
     items: list[Item] = []
@@ -87,12 +88,6 @@ def draw(profile: Profile, rows: Rows, folder: Path) -> list[Item]:
         items.append(save_picture(figure, title, folder / f"sample-efficiency-{name}"))
         items.append(_table(rows, curve, title, note))
     return items
-
-
-def _draws(profile: Profile, cell: Cell) -> int:
-    """Return how many episodes a model of a cell draws in training."""
-    whole = trainings(profile, cell.method, (_SOURCE,), kernel=cell.kernel)
-    return cell.steps * whole[0].batch
 
 
 def _figure(rows: Rows, curve: _Curve) -> Figure:
