@@ -129,7 +129,7 @@ TYPED = {
         trainings(FULL, "e2e_icl", ("cone",), kernel="linear", threshold=0.5),
         [
             "steps=500",
-            "model.kernel=linear",
+            *("model.kernel=linear", "model.start=fourier", "model.step_size=1"),
             "learning_rate=5e-3",
             "data.sources=cone",
             "data.threshold=0.5",
@@ -138,7 +138,10 @@ TYPED = {
     "finite": (
         "eig_icl",
         trainings(FULL, "eig_icl", ("sphere", "cone"), labels=(3,)),
-        ["steps=500", "data.episodes=2000", "data.sources=sphere,cone", "labels=3"],
+        [
+            *("model.step_size=1", "gamma_rate=0"),
+            *("steps=500", "data.episodes=2000", "data.sources=sphere,cone", "labels=3"),
+        ],
     ),
     "product": (
         "transformer",
