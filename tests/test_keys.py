@@ -106,4 +106,4 @@ def test_committed_rows_by_size_are_found_by_their_specs(monkeypatch):
         spec = ScaleSpec(**values)
         assert spec.describe() == row["spec"]
         assert spec.key == row["key"]
-    assert len(store) == 101
+    assert len(store) == 104
