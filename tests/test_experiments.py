@@ -264,6 +264,16 @@ def test_a_model_that_several_specs_need_is_trained_once(store, monkeypatch):
     assert {config for call in calls for config in call} == {FIRST, SECOND, OTHER}
 
 
+def test_models_of_one_spec_are_in_one_batch_if_they_fit(monkeypatch):
+    monkeypatch.setitem(AT_ONCE, "cpu", 4)
+    seeds = [[replace(FIRST, seed=3 * i + seed) for seed in range(3)] for i in range(3)]
+    specs = [Scores("transformer", SPHERE, 3, tuple(three)) for three in seeds]
+    found = batches_of(specs, "cpu")
+    assert [batch.configs for batch in found] == [tuple(three) for three in seeds]
+    monkeypatch.setitem(AT_ONCE, "cpu", 2)  # too few for one spec
+    assert [len(b.configs) for b in batches_of(specs[:1], "cpu")] == [2, 1]
+
+
 def test_models_trained_at_once_give_the_rows_of_models_trained_alone(
     store, tmp_path, monkeypatch
 ):

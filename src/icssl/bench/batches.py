@@ -48,15 +48,7 @@ class Batch:
 
 def batches_of(specs: Sequence[Spec], device: str) -> list[Batch]:
     """Group trainings that can share a run; a spec is in the batch that completes it."""
-    alike: dict[str, list[TrainConfig]] = {}
-    for config in dict.fromkeys(c for spec in specs for c in spec.trainings):
-        alike.setdefault(_architecture(config), []).append(config)
-    at_once = AT_ONCE["cuda" if device.startswith("cuda") else "cpu"]
-    groups = [
-        tuple(configs[i : i + at_once])
-        for configs in alike.values()
-        for i in range(0, len(configs), at_once)
-    ]
+    groups = _groups_of(specs, AT_ONCE["cuda" if device.startswith("cuda") else "cpu"])
     place = {config: i for i, group in enumerate(groups) for config in group}
     ready: dict[int, list[Spec]] = {}
     for spec in dict.fromkeys(specs):
@@ -64,6 +56,31 @@ def batches_of(specs: Sequence[Spec], device: str) -> list[Batch]:
             ready.setdefault(max(place[c] for c in spec.trainings), []).append(spec)
     batches = [Batch(group, tuple(ready.get(i, ()))) for i, group in enumerate(groups)]
     return [*batches, *(Batch((), (s,)) for s in dict.fromkeys(specs) if not s.trainings)]
+
+
+def _groups_of(specs: Sequence[Spec], at_once: int) -> list[tuple[TrainConfig, ...]]:
+    """Return models to train at once, those of one spec in one group if they fit.
+
+    Another process may claim a spec: models of it that were left behind in two groups would
+    be trained a few at a time, which takes as long as many.
+    """
+    groups: list[list[TrainConfig]] = []
+    last: dict[str, list[TrainConfig]] = {}  # the group of each architecture that has room
+    placed: set[TrainConfig] = set()
+    for spec in specs:
+        alike: dict[str, list[TrainConfig]] = {}
+        for config in dict.fromkeys(spec.trainings):
+            if config not in placed:
+                alike.setdefault(_architecture(config), []).append(config)
+        placed.update(spec.trainings)
+        for name, configs in alike.items():
+            for i in range(0, len(configs), at_once):
+                part = configs[i : i + at_once]
+                if name not in last or len(last[name]) + len(part) > at_once:
+                    last[name] = []
+                    groups.append(last[name])
+                last[name] += part
+    return [tuple(group) for group in groups]
 
 
 def _architecture(config: TrainConfig) -> str:
