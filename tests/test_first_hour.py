@@ -66,6 +66,19 @@ def test_fit_points_out_columns_that_name_rows_and_free_text(orders, kind):
     assert {warning.filename for warning in caught} == {__file__}  # the caller's line
 
 
+def test_warnings_point_at_the_line_of_the_caller(orders):
+    frame, labels = orders
+    model = icssl.ICSSLClassifier("one view").fit(frame[["days"]], labels)
+    _, caught = said_by(
+        lambda: icssl.read_table(io.BytesIO(b"a,b,y\n1,2,x\n3,4,X\n5,6,\n"), target="y")
+    )
+    assert caught
+    assert {warning.filename for warning in caught} == {__file__}
+    with pytest.warns(UserWarning, match="leaves out") as left_out:
+        model.score(frame[["days"]], labels)
+    assert [warning.filename for warning in left_out] == [__file__]
+
+
 def test_fit_says_nothing_of_arrays_and_of_columns_that_repeat(orders):
     frame, labels = orders
     array = frame[["order", "days"]].to_numpy()

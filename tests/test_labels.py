@@ -340,7 +340,7 @@ def test_row_numbers_in_a_report_are_those_of_the_file(tmp_path):
         y, columns = table_of([1, 2])
         write(path, y, columns)
         table = read_table(path, "y")
-        assert table.shown_cell(1, 0) == str(2**53 + 1)
+        assert table.shown_cell(1, "id") == str(2**53 + 1)
 
 
 def test_a_large_label_given_on_the_page_keeps_its_digits():

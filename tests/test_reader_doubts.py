@@ -274,7 +274,7 @@ def test_cells_are_shown_as_a_person_reads_them():
     content = io.BytesIO()
     pd.DataFrame({"d": days, "y": ["a", "b", None]}).to_parquet(content)
     table, _ = read(content.getvalue(), "y")
-    shown = [table.shown_cell(row, 0) for row in range(3)]
+    shown = [table.shown_cell(row, "d") for row in range(3)]
     assert shown == ["2021-03-01", "", "2021-03-01 08:30:00"]
 
 

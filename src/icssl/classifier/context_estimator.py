@@ -4,7 +4,6 @@ It reads the rows, puts them in an order of their own, computes what the head ne
 places new rows. What is learned from the targets is left to the two estimators.
 """
 
-import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Protocol, TypeVar
@@ -31,6 +30,7 @@ from torch import Tensor
 from icssl._util.errors import check_choice
 from icssl._util.progress import bar_on_standard_error
 from icssl._util.threads import one_thread
+from icssl._util.warn import warn_caller
 from icssl.classifier.context_features import (
     ContextFeatures,
     features_of_graphs,
@@ -164,7 +164,7 @@ class ContextEstimator(
         rows = self._read_rows(X, reset=True)
         if self.metric == "columns" and is_frame(X):
             for doubt in doubts_about_columns(X, self._encoder.readings_):
-                warnings.warn(doubt, stacklevel=4)
+                warn_caller(doubt)
         self._table = plain_table(X)  # to describe, and for refits with hidden labels
         if hasattr(y, "__len__") and getattr(y, "shape", True):
             check_consistent_length(rows, y)  # before its values, which may be cut off

@@ -1,6 +1,5 @@
 """``ICSSLClassifier``: few labels and a table in, classes and probabilities out."""
 
-import warnings
 from copy import deepcopy
 from operator import index
 from pathlib import Path
@@ -15,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from icssl._util.progress import bar_on_standard_error
+from icssl._util.warn import warn_caller
 from icssl.classifier.class_shares import prior_for
 from icssl.classifier.context_estimator import (
     ContextEstimator,
@@ -360,7 +360,7 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         """Set classes and prior; return codes of rows, -1 for none, and their weights."""
         self.classes_, codes = read_targets(y)
         for doubt in doubts_about_labels(y, self.classes_, codes):
-            warnings.warn(doubt, stacklevel=4)
+            warn_caller(doubt)
         self._check_rows(rows, codes)
         weights = read_label_weights(sample_weight, codes >= 0)
         if weights is None:

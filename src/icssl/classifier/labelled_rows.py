@@ -1,6 +1,5 @@
 """Rows of a table that have a target: scores are computed from these alone."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length
 
 from icssl._util.errors import list_names
+from icssl._util.warn import warn_caller
 from icssl.classifier.label_weights import read_label_weights
 from icssl.tables.cells import plain_table
 from icssl.tables.targets import find_labels
@@ -67,11 +67,9 @@ def labelled_part(
     weights = read_label_weights(sample_weight, is_labelled)
     if not missing:
         return cells, rows, weights
-    warnings.warn(
+    warn_caller(
         f"score leaves out {missing} of {count} rows, whose target is not known; "
         "LabelledFold makes test folds without such rows.",
-        UserWarning,
-        stacklevel=3,
     )
     chosen = np.flatnonzero(is_labelled)
     weights = None if weights is None else weights[chosen]

@@ -1,6 +1,5 @@
 """``ColumnEncoder``: columns as numbers; ``ColumnScale``; ``row_chunks`` of a table."""
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.decomposition import TruncatedSVD
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from icssl._util.warn import warn_caller
 from icssl.tables.cells import as_numbers, as_texts, plain_table
 from icssl.tables.column_reading import ColumnReading, Hints, TextColumn, hints_of
 from icssl.tables.table_columns import (
@@ -224,7 +224,7 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
             if reading.kind != "category":
                 readings[j] = reading
             for doubt in doubts:
-                warnings.warn(doubt, stacklevel=2)
+                warn_caller(doubt)
         return readings
 
     def _must_be_numbers(

@@ -1,7 +1,6 @@
 """Tables in which some rows have a label: ``read_table`` and ``LabelTable``."""
 
 import sys
-import warnings as python_warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time
@@ -12,6 +11,7 @@ import numpy as np
 from numpy import ndarray
 
 from icssl._util.errors import did_you_mean, list_names
+from icssl._util.warn import warn_caller
 from icssl.tables.cells import is_missing
 from icssl.tables.column_reading import ColumnReading, Hints
 from icssl.tables.column_table import ColumnTable, describe_columns
@@ -197,12 +197,12 @@ def read_table(
         return _read_like(source.name, file, like, options)
     if target == "auto" and "auto" not in file.names:
         target, warning = guess_target(source.name, file, [*drop, *options.types])
-        python_warnings.warn(warning, stacklevel=2)
+        warn_caller(warning)
     table = choose_target(source.name, file, target, drop, options)
     unused = doubts_about_options(file, target, options)
     table = replace(table, warnings=(*table.warnings, *unused))
     for doubt in table.warnings:
-        python_warnings.warn(doubt, stacklevel=2)
+        warn_caller(doubt)
     return table
 
 

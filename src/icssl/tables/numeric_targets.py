@@ -1,6 +1,5 @@
 """Targets that are numbers, of which some are missing."""
 
-import warnings
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -10,6 +9,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from sklearn.utils.validation import column_or_1d
 
+from icssl._util.warn import warn_caller
 from icssl.tables.cells import as_numbers, is_missing, plain_column
 
 _KINDS = {"b": "booleans", "U": "texts", "S": "bytes", "M": "times", "m": "times"}
@@ -51,11 +51,9 @@ def _warn_of_marks(known: Float[ndarray, " m"]) -> None:
     if not (known == -1).sum() > len(known) / 2:
         return
     if known.min() == -1 and (known == np.round(known)).all():
-        warnings.warn(
+        warn_caller(
             "most targets are -1, which is a number here: mark rows without a target by "
             "NaN or None. For classes use ICSSLClassifier.",
-            UserWarning,
-            stacklevel=3,
         )
 
 

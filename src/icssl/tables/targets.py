@@ -2,7 +2,6 @@
 
 import math
 import re
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from icssl._util.warn import warn_caller
 from icssl.tables.cells import is_missing, plain_column
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:[.][0-9]+)?|[.][0-9]+)")
@@ -210,9 +210,7 @@ def warn_of_conflicts(rows: Float[ndarray, "n d"], codes: Int[ndarray, " n"]) ->
     pairs = np.unique(np.stack([group, codes[labelled]]), axis=1)[0]
     conflicting = np.bincount(pairs) > 1  # groups with several labels
     if conflicting.any():
-        warnings.warn(
+        warn_caller(
             f"{conflicting[group].sum():,} labelled rows that are equal in all columns "
             "have different labels; all of these labels are used.",
-            UserWarning,
-            stacklevel=3,
         )

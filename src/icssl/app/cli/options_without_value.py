@@ -19,6 +19,9 @@ def _without_value(params: list[Any]) -> list[Any]:
 class Command(TyperCommand):
     """A command; see above."""
 
+    # Typer makes the class below this one, while functions ask for a typer.Context.
+    context_class = typer.Context
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments, as the help shows them."""
         return _without_value(super().get_params(ctx))
