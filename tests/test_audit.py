@@ -91,6 +91,25 @@ def test_a_guess_scores_without_points_and_gives_nothing_away():
     assert noise.finding == ""
 
 
+class LargerClass:
+    """The class that most training points have, whatever the points are."""
+
+    def __call__(self, episode):
+        return torch.tensor([1.0, 0.0]).expand(*episode.y.shape, 2)
+
+    def tune(self, training):
+        assert (training.y == 0).double().mean() > 0.6
+        return self
+
+
+def test_naming_the_larger_class_gives_nothing_away():
+    data = DataConfig(("torus",), ball_share=0.3)
+    (found,) = audit(LargerClass(), data, [3], episodes=100, tuning=5)
+    noise = lines_of(found)["noise in place of points"]
+    assert noise.score.mean == pytest.approx(0.7, abs=0.02)
+    assert noise.finding == ""
+
+
 def test_a_method_that_reads_points_is_not():
     (found,) = audit(BASELINES["nearest_neighbour"], TORUS, [12], name="1-NN", **FEW)
     lines = lines_of(found)

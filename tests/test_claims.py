@@ -319,6 +319,7 @@ def test_the_rank_correlation_is_scipys():
     assert math.tanh(found.mean) == pytest.approx(spearmanr(x, y).statistic, abs=1e-6)
     assert rank_correlation(list(range(5)), list(range(5))).low > 0
     assert rank_correlation(list(range(9)), list(range(9, 0, -1))).high < 0
+    assert rank_correlation([1, 2, 3], [1, 2, 3]).low == -math.inf
 
 
 @pytest.mark.parametrize("factor", [1, -1])

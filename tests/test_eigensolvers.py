@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from icssl._util.lapack import largest_eigenpairs
 from icssl.classifier import graph_sparse
 from icssl.classifier.eigenmap import _shares, waves
 from icssl.classifier.eigensolvers import (
+    _solve_with,
     batched_eigenvectors,
     iterated_eigenvectors,
     leading_eigenvectors,
@@ -154,6 +156,29 @@ def test_long_thin_shapes_are_solved_as_by_lapack(shape):
     assert ((distances - exact).abs() < 1e-3 * exact + 1e-7)[near].all()
     found, expected = diffusion(values, vectors), diffusion(expected_values, expected)
     assert (found - expected).norm() < 1e-2 * expected.norm()
+
+
+def test_many_parts_that_do_not_touch_have_no_distance_below_zero():
+    """Rounding of float32 weights leaves I - S with eigenvalues of -1.6e-7 here."""
+    rng = np.random.default_rng(0)
+    parts, each = 60, 40
+    starts = np.arange(0, parts * each * each + 1, each)
+    w = rng.uniform(0.2, 1, (parts, each, each)).astype(np.float32)
+    w = w + w.transpose(0, 2, 1)
+    degrees = w.sum(2)
+    w /= np.sqrt(degrees[:, :, None] * degrees[:, None])
+    columns = np.arange(parts * each).reshape(parts, 1, each).repeat(each, 1)
+    size = (parts * each,) * 2
+    s = sparse.csr_matrix((w.ravel().astype(float), columns.ravel(), starts), size)
+    laplacian = (sparse.eye(parts * each) - (s + s.T) / 2).tocsr()
+    assert np.linalg.eigvalsh(laplacian.toarray())[0] < -1e-9
+    constant = torch.from_numpy(np.sqrt(degrees.ravel()))[None, :, None]
+    start = torch.randn(1, parts * each, 80, generator=torch.Generator().manual_seed(0))
+    values, vectors = _solve_with(laplacian, constant, start, parts - 1)
+    distances = 1 - values[0].numpy()
+    assert np.abs(distances[: parts - 1]).max() < 1e-12  # as many as further parts
+    assert distances[parts - 1] > 1e-2
+    assert vectors.isfinite().all()
 
 
 def test_where_a_graph_is_not_thin_the_filter_goes_on(monkeypatch):

@@ -169,7 +169,7 @@ def call_of(app, output):
 @pytest.fixture(scope="module")
 def calls(app):
     names = ["..state.data", "..page.className", "..play_cloud", "..inside_cloud"]
-    names += ["..why_cloud", "..data_cloud", "..message.children", "..file.data"]
+    names += ["..why_cloud", "..data_cloud", "message.children", "..file.data"]
     return [call_of(app, name) for name in names]
 
 

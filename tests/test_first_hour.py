@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.model_selection import cross_val_score
 
 import icssl
 from helpers import run_command, text_of
+from icssl import LabelledFold
 from icssl._util.progress import Pace, begin_steps, stepper
 from icssl.app.labelling import label_rows
 from icssl.app.labelling_report import report_html
@@ -75,6 +77,23 @@ def test_warnings_point_at_the_line_of_the_caller(orders):
     with pytest.warns(UserWarning, match="leaves out") as left_out:
         model.score(frame[["days"]], labels)
     assert [warning.filename for warning in left_out] == [__file__]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        cross_val_score(model, frame[["days"]], labels.fillna(""), cv=LabelledFold(2))
+        cross_val_score(model, frame, labels.fillna(""), cv=2)  # scores rows without one
+    assert caught
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_a_column_of_whole_numbers_with_a_gap_names_no_rows(orders):
+    frame, labels = orders
+    numbers = pd.array([None, *range(len(frame) - 1)], dtype="Int64")
+    _, caught = said_by(
+        lambda: icssl.ICSSLClassifier("one view").fit(
+            frame[["days"]].assign(number=numbers), labels
+        )
+    )
+    assert caught == []
 
 
 def test_fit_says_nothing_of_arrays_and_of_columns_that_repeat(orders):
@@ -210,10 +229,11 @@ def test_the_time_left_follows_the_pace_of_the_work_at_hand(monkeypatch):
     assert pace.seconds_left(3, None) is None
 
 
-def test_the_page_is_told_how_far_its_own_answer_is():
+def test_the_page_is_told_how_far_its_own_answer_is(monkeypatch):
     pytest.importorskip("dash")
     from icssl.app.explore.waiting import Waiting
 
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     waiting = Waiting()
     with waiting.work_for("ann"):
         begin_steps(0, "labelling 80 rows")
@@ -224,6 +244,10 @@ def test_the_page_is_told_how_far_its_own_answer_is():
             "predictions of hidden labels, 1 of 4, about 0 s left"
         )
         assert waiting.answer("bob") == {"text": ""}
+        with waiting.work_for("ann"):  # in another tab of the same browser
+            begin_steps(0, "labelling 9 rows")
+            assert waiting.answer("ann") == {"text": "labelling 9 rows"}
+        assert waiting.answer("ann")["text"].startswith("predictions of hidden labels")
     assert waiting.answer("ann") == {"text": ""}
 
 

@@ -54,6 +54,14 @@ def test_new_rows_are_read_like_the_table_before(customers):
     assert set(classifier.predict(table.features)) <= {"yes", "no"}
 
 
+def test_what_is_odd_in_new_rows_is_said(customers):
+    new = ["New customers;;;", "CustomerID;income;visits;note", "C900;1,015;3;a"]
+    table, said = read([*new, "C901;1,022;4;b"], like=customers)
+    assert table.features["income"].tolist() == [1.015, 1.022]
+    assert [str(warning) for warning in said] == [str(one) for one in table.warnings]
+    assert len(said) == 1
+
+
 def test_what_is_not_like_the_table_before_is_refused(customers):
     lines = ["CustomerID;incom;visits", "C900;1,0;3", "C901;2,0;4"]
     with pytest.raises(ValueError, match=r"no column 'income'.*mean 'incom'"):

@@ -4,7 +4,7 @@ import sys
 import warnings
 
 # Frames of this package, and of what may wrap its functions, are not the caller's.
-_NOT_THE_CALLER = {"icssl", "sklearn", "jaxtyping", "beartype"}
+_NOT_THE_CALLER = {"icssl", "sklearn", "joblib", "jaxtyping", "beartype"}
 
 
 def warn_caller(warning: str | Warning, category: type[Warning] = UserWarning) -> None:

@@ -177,7 +177,7 @@ def _classes(labelling: Labelling) -> str:
 
 def _rows_to_check(labelling: Labelling, notes: Sequence[RowNote]) -> str:
     return (
-        "<p>The rows whose label is least certain. Rows are counted from 0.</p>"
+        "<p>The rows whose label is least certain. Row 0 is the first below the header.</p>"
         + _note_table(labelling, notes)
     )
 

@@ -20,7 +20,10 @@ _BASE, _TALL = 170, 150  # where the bars of a histogram stand, and the highest 
 
 
 def symbol_path(code: int, x: float, y: float, size: float) -> str:
-    """Return a symbol of SVG at a place, by class: not only colours tell classes apart."""
+    """Return a symbol of SVG at a place, by class: not only colours tell classes apart.
+
+    The page of ``icssl explore`` has the same five in the same order.
+    """
     r = size
     kind = code % _SYMBOLS
     if kind == 0:
@@ -29,18 +32,21 @@ def symbol_path(code: int, x: float, y: float, size: float) -> str:
         side = 1.8 * r
         return f"M{x - side / 2:.1f} {y - side / 2:.1f}h{side:.1f}v{side:.1f}h{-side:.1f}z"
     if kind == 2:
-        top, wide = 1.2 * r, 1.1 * r
-        return f"M{x:.1f} {y - top:.1f}l{wide:.1f} {1.9 * r:.1f}h{-2 * wide:.1f}z"
-    if kind == 3:
         d = 1.3 * r
         return f"M{x:.1f} {y - d:.1f}l{d:.1f} {d:.1f}l{-d:.1f} {d:.1f}l{-d:.1f} {-d:.1f}z"
     arm = 0.45 * r
     long = 1.1 * r - arm
-    return (
-        f"M{x - arm:.1f} {y - arm - long:.1f}h{2 * arm:.1f}v{long:.1f}h{long:.1f}"
-        f"v{2 * arm:.1f}h{-long:.1f}v{long:.1f}h{-2 * arm:.1f}v{-long:.1f}h{-long:.1f}"
-        f"v{-2 * arm:.1f}h{long:.1f}z"
-    )
+    if kind == 3:
+        return (
+            f"M{x - arm:.1f} {y - arm - long:.1f}h{2 * arm:.1f}v{long:.1f}h{long:.1f}"
+            f"v{2 * arm:.1f}h{-long:.1f}v{long:.1f}h{-2 * arm:.1f}v{-long:.1f}h{-long:.1f}"
+            f"v{-2 * arm:.1f}h{long:.1f}z"
+        )
+    # A cross that stands on two feet: four arms, each by its two sides and its end.
+    steps = [(long, -long), (arm, arm), (-long, long), (long, long), (-arm, arm)]
+    steps += [(-long, -long), (-long, long), (-arm, -arm), (long, -long)]
+    steps += [(-long, -long), (arm, -arm)]
+    return f"M{x:.1f} {y - arm:.1f}" + "".join(f"l{a:.1f} {b:.1f}" for a, b in steps) + "z"
 
 
 def colour_of(code: int) -> str:

@@ -21,7 +21,7 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from icssl._util.lapack import largest_eigenpairs
-from icssl._util.threads import allowed_threads, map_in_threads
+from icssl._util.threads import allowed_threads, map_in_threads, one_thread
 from icssl.classifier.graphs import WeightedGraph
 
 _DOUBLE_ROWS = 512  # matrices of more rows are solved in float32 first
@@ -34,7 +34,8 @@ _MOST_DEGREE = 24  # where eigenvalues are all near one, and columns hardly grow
 _MOST_AMPLIFIED = 1e4  # growth of a column in one round, from which float32 recovers
 _SLOW = 1e-3  # distance from one of eigenvalues that a filter may not tell apart
 _BLURRED = 0.1  # share of a distance from one that a residual must not exceed
-_SHIFT = 1e-7  # what rounding of float32 weights does to eigenvalues, and some more
+_SHIFT = 1e-7  # about what rounding of float32 weights does to eigenvalues
+_ROUNDING = 1e-6  # more than it does to the sum of a row
 _SOLVED_ROUNDS, _SOLVED_TOLERANCE = 12, 2e-3  # rounds of solving, at most, and when to stop
 _TINY = 1e-12
 
@@ -226,13 +227,19 @@ def _solve_with(
     """
     known, x = (part[0].double().cpu().numpy() for part in (constant, columns))
     known = known / np.linalg.norm(known)
+    # Rounding of the weights leaves distances below zero. With a diagonal that takes the
+    # constant to zero exactly, the matrix is semidefinite again.
+    excess = np.divide(laplacian @ known, known, out=0 * known, where=known > 0)
+    excess = excess[:, 0].clip(-_ROUNDING, _ROUNDING)
+    laplacian = laplacian - sparse.diags(excess, format="csr")
     shifted = (laplacian + _SHIFT * sparse.eye(len(known))).tocsc()
     options = {"SymmetricMode": True}
     factors = splu(shifted, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
     x = x - known @ (known.T @ x)
     before = np.full(x.shape[1], np.inf)
     for _ in range(_SOLVED_ROUNDS):
-        x = factors.solve(x)
+        with one_thread():  # its blocks are tiny, and threads would only wait
+            x = factors.solve(x)
         x = qr(x - known @ (known.T @ x), mode="economic", check_finite=False)[0]
         # Distances from one by themselves: as differences they would have few digits.
         distances, rotation = np.linalg.eigh(x.T @ (laplacian @ x))

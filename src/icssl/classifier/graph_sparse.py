@@ -35,7 +35,7 @@ from icssl.classifier.graphs import (
 from icssl.classifier.neighbour_search import Nearest, Search
 
 MOST_REACH = 2**25
-"""How far all rows of a thin graph reach together: a bound of what its factors hold."""
+"""How far all rows of a thin graph reach together: about what its factors hold."""
 
 MOST_SQUARES = 5e9
 """The same of squares: a bound of the time that making the factors takes."""

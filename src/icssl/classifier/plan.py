@@ -148,8 +148,8 @@ def _lapack_numbers(backend: Backend, n: int) -> int:
 
 def _thin_numbers(n: int) -> int:
     """Return the numbers that an eigenmap takes if the graph is thin: factors, columns."""
-    # Its rows cannot reach farther together than their squares allow. Most of that is not
-    # filled: two factors have float64 and an index for half of it each.
+    # Its rows cannot reach farther together than their squares allow. That is about what
+    # two factors hold, with float64 and an index, on shapes that are far from this limit.
     reach = min(MOST_REACH, int((n * MOST_SQUARES) ** 0.5))
     return 3 * reach + 12 * n * _BASIS
 
@@ -190,7 +190,7 @@ def choose_for_graph(asked: str, n: int, stored: int | None, device: str) -> str
         is_large = stored is not None and (n > DENSE_ROWS or dense > free)
         asked = "sparse" if is_large else "dense"
     need = dense if asked == "dense" else _SPARSE_BYTES * (stored or n**2)
-    need += 8 * 6 * n * _BASIS
+    need += 8 * max(6 * n * _BASIS, _thin_numbers(n) if asked == "sparse" else 0)
     if need > free:
         most = int((free / _GIVEN_BYTES) ** 0.5) if asked == "dense" else n * free // need
         raise ValueError(

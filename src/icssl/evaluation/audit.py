@@ -162,7 +162,7 @@ def _audit_at(
     vote = accuracy(nulls["label_vote"](test), test).cpu()
     lines.append(_order_line(own, _without(predict, name, "order", _shuffle(test, seed))))
     noise = _without(predict, name, "points", _noise(test, seed, data.eigenvectors))
-    lines.append(_noise_line(own, noise, vote, test.n_classes))
+    lines.append(_noise_line(own, noise, vote, share))
     # More than two classes are those of the nearest centres: there is no other rule.
     if is_manifold(data.sources[0]) and data.n_classes == 2:
         other = _other_rule(data)
@@ -197,13 +197,14 @@ def _order_line(own: Tensor, shuffled: Tensor) -> AuditLine:
     return AuditLine("points shuffled", interval(shuffled), behind, LEAKS if leaks else "")
 
 
-def _noise_line(own: Tensor, noise: Tensor, vote: Tensor, n_classes: int) -> AuditLine:
+def _noise_line(own: Tensor, noise: Tensor, vote: Tensor, largest: Tensor) -> AuditLine:
     """Return the score on noise; it says something if labels and a guess have less.
 
     Where classes are even, the vote of the labels is a little below a guess: the points
-    that are left are of the other class.
+    that are left are of the other class. Where they are not, naming the largest class needs
+    no points either.
     """
-    above = [interval((noise - null).double()) for null in (vote, 1 / n_classes)]
+    above = [interval((noise - null).double()) for null in (vote, largest)]
     reads = all(gap.low > 0 and gap.mean > NEAR / 2 for gap in above)
     behind = compare_paired(own, noise).difference
     what = "noise in place of points"

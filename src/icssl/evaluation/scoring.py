@@ -207,7 +207,7 @@ def each_of(method: Method | Sequence[Method]) -> Sequence[Method]:
     return method if isinstance(method, Sequence) else [method]
 
 
-@lru_cache(maxsize=32)  # a suite scores many methods on the same episodes
+@lru_cache(maxsize=8)  # a suite scores many methods on the same episodes
 def _draw(
     data: DataConfig, name: str, count: int, seed: int, device: str, labels: float
 ) -> Episode:

@@ -334,7 +334,7 @@ def _notes(reading: ColumnReading, cells: Any) -> list[str]:
 
 def _names_rows(name: str, values: Any) -> bool:
     """Whether whole numbers are those of the rows: none left out, or called so."""
-    if len(values) < TOO_FEW or values.dtype.kind not in "iu":
+    if len(values) < TOO_FEW or values.dtype.kind not in "iu" or values.isna().any():
         return False
     numbers = values.to_numpy()
     if len(np.unique(numbers)) < len(numbers):

@@ -223,6 +223,8 @@ def _read_like(
     readings = all_readings(like.features, like.readings)
     missing = {*options.missing, *(t for one in readings.values() for t in one.missing)}
     features = features_like(name, file, list(readings), readings, missing)
+    for doubt in file.warnings:
+        warn_caller(doubt)
     return LabelTable(
         name,
         features,

@@ -38,7 +38,13 @@ def write_table(table: LabelTable, columns: Mapping[str, ndarray], path: Path) -
         with TemporaryDirectory() as folder:
             whole = Path(folder) / f"table{suffix}"
             form.write(stored, named, whole, separator)
-            with whole.open("rb") as source, gzip.open(unfinished, "wb") as target:
+            # With the final name inside, and not that of the unfinished file.
+            name = path.name[: -len(packed)]
+            with (
+                whole.open("rb") as source,
+                unfinished.open("wb") as raw,
+                gzip.GzipFile(name, "wb", fileobj=raw, mtime=0) as target,
+            ):
                 shutil.copyfileobj(source, target)
 
 

@@ -29,23 +29,25 @@ def columns_of(table: Any) -> Sequence[ndarray | CategoryCells]:
     if hasattr(table, "get_columns"):
         return [_polars_cells(column) for column in table.get_columns()]
     columns: list[Any] = [None] * table.shape[1]
-    dtypes = table.dtypes.to_numpy()
-    for dtype in set(dtypes):
-        places = np.flatnonzero([one == dtype for one in dtypes])
+    plain: dict[str, list[int]] = {}
+    for place, dtype in enumerate(table.dtypes):
         if isinstance(dtype, np.dtype) and dtype.kind in _NUMBERS:
-            # All at once: pandas takes long for each of very many columns.
-            block = table.iloc[:, places].to_numpy()
-            for place, cells in zip(places, block.T, strict=True):
-                columns[place] = cells
-            continue
-        for place in places:
-            column = table.iloc[:, place]
-            # As objects, since categories of large whole numbers would become floats.
-            is_category = str(dtype) == "category"
-            columns[place] = (
-                CategoryCells(column.astype(object)) if is_category else column.to_numpy()
-            )
+            plain.setdefault(dtype.str, []).append(place)
+        else:
+            columns[place] = _pandas_cells(table.iloc[:, place])
+    for places in plain.values():
+        # All of a type at once: pandas takes long for each of very many columns.
+        block = table.iloc[:, places].to_numpy()
+        for place, cells in zip(places, block.T, strict=True):
+            columns[place] = cells
     return columns
+
+
+def _pandas_cells(column: Any) -> ndarray | CategoryCells:
+    if str(column.dtype) != "category":
+        return column.to_numpy()
+    # As objects, since categories of large whole numbers would become floats.
+    return CategoryCells(column.astype(object))
 
 
 def _polars_cells(column: Any) -> ndarray | CategoryCells:

@@ -7,7 +7,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -64,7 +64,7 @@ def build_app() -> Dash:
 
     _add_view(app, "data", show_data, table_view.OUTPUTS)
     app.server.add_url_rule(PROGRESS, "progress", lambda: waiting.answer(client()))
-    _add_refusal(app)
+    _add_refusal(app, uploads)
     _add_download(app, uploads)
     guard(app)
     return app
@@ -120,8 +120,8 @@ def _add_events(app: Dash, uploads: Uploads) -> None:
                 message = no_update
         except (ValueError, ImportError) as error:
             after, message = before or State(), error_text(error)
-            if event == "upload":  # or the old table would stand below the refusal
-                after = _without_table(after)
+            if event == "upload":
+                message += _still_shown(after, uploads)
         changes = _changes(before, after, message, outputs)
         if event == "upload":  # also for a file that was forgotten, with its old settings
             changes["state"] = after.as_values()
@@ -186,9 +186,15 @@ def _after_upload(before: State, values: dict[str, Any], uploads: Uploads) -> St
     return State.from_values({**settings, **found_out, "marks": (), "row": NO_ROW})
 
 
-def _without_table(state: State) -> State:
-    """Return the state after a file was refused: no older table is shown."""
-    return replace(state, table="", target="", marks=(), row=NO_ROW)
+def _still_shown(state: State, uploads: Uploads) -> str:
+    """Say whose answer stands below the refusal of another file, if there is one.
+
+    It stays, since labels may have been given to its rows.
+    """
+    try:
+        return f" {uploads.get(state.table, client()).name} is still shown below."
+    except ValueError:
+        return ""
 
 
 def _changes(
@@ -233,27 +239,24 @@ def _add_view(
         return dict.fromkeys(places, no_update) | contents
 
 
-def _add_refusal(app: Dash) -> None:
+def _add_refusal(app: Dash, uploads: Uploads) -> None:
     """Explain why the browser does not send a file that is too large."""
 
     @app.callback(
         Output("message", "children", allow_duplicate=True),
-        Output("state", "data", allow_duplicate=True),
-        Output("url", "search", allow_duplicate=True),
         Input("dropped", "data"),
         Current("state", "data"),
         prevent_initial_call=True,
     )
-    def refuse(dropped: Any, values: Any) -> tuple[Any, Any, Any]:
+    def refuse(dropped: Any, values: Any) -> Any:
         size = dropped.get("size") if isinstance(dropped, dict) else None
         if type(size) is not int or not 0 <= size < 2**63:
             raise BadRequest("A file has a name and a size.")
         try:
             check_size(str(dropped.get("name")), size)
         except ValueError as error:
-            after = _without_table(_state_of(values))
-            return str(error), after.as_values(), to_link(after)
-        return no_update, no_update, no_update
+            return str(error) + _still_shown(_state_of(values), uploads)
+        return no_update
 
 
 def _add_download(app: Dash, uploads: Uploads) -> None:

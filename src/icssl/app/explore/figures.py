@@ -89,8 +89,12 @@ def cloud_figure(
     *,
     selected: int | None = None,
     revision: str = "",
+    word: str = "point",
 ) -> Figure:
-    """Draw points by class; labelled ones are large, with the name of their class."""
+    """Draw points by class; labelled ones are large, with the name of their class.
+
+    ``word`` is what a point is called under the mouse.
+    """
     shown = np.where(labels >= 0, labels, codes)
     plain = np.unique(shown[labels < 0]).tolist()
     traces = [
@@ -100,10 +104,11 @@ def cloud_figure(
             name=_literal_name(int(code), names),
             marker={**_plain_marker(len(points)), "color": colour_of(int(code))},
             symbol=symbol_of(int(code)),
+            word=word,
         )
         for code in plain
     ]
-    traces += _label_traces(points, labels, names, plain)
+    traces += _label_traces(points, labels, names, plain, word)
     return _figure(points, traces, selected, revision)
 
 
@@ -146,10 +151,11 @@ def _label_traces(
     labels: ndarray,
     names: Sequence[str],
     in_legend: Collection[int] = (),
+    word: str = "point",
 ) -> list[dict[str, Any]]:
     """Draw labelled points large and outlined, one of each class with its name.
 
-    Classes that the legend has already are not there a second time.
+    The legend gets the classes that it lacks: those that no other point has.
     """
     traces, rows_to_name = [], _rows_to_name(points, labels)
     for code in np.unique(labels[labels >= 0]):
@@ -157,8 +163,10 @@ def _label_traces(
         rows = np.flatnonzero(labels == code)
         marker = {"size": 14, "color": colour_of(int(code))}
         marker["line"] = {"width": 2, "color": _GREY}
-        trace = _points(points, rows, f"{name}, labelled", marker, symbol_of(int(code)))
-        trace["showlegend"] = int(code) not in in_legend
+        symbol, spoken = symbol_of(int(code)), f"{name}, labelled"
+        trace = _points(points, rows, spoken, marker, symbol, word)
+        is_new = int(code) not in in_legend
+        trace |= {"showlegend": is_new, "name": name if is_new else spoken}
         if rows_to_name & set(rows.tolist()):
             words = [name if row in rows_to_name else "" for row in rows.tolist()]
             trace = _with_words(trace, words)
@@ -185,13 +193,17 @@ def _with_words(trace: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
 
     They are plain texts: words in a template could contain a template themselves.
     """
-    trace = {**trace, "showlegend": False}
     bold = [f"<b>{text}</b>" if text else "" for text in words]
     return {**trace, "mode": "markers+text", "text": bold, "textposition": "top center"}
 
 
 def _points(
-    points: ndarray, rows: ndarray, name: str, marker: dict[str, Any], symbol: str
+    points: ndarray,
+    rows: ndarray,
+    name: str,
+    marker: dict[str, Any],
+    symbol: str,
+    word: str = "point",
 ) -> dict[str, Any]:
     """Return a trace of some points; a click tells the point by ``customdata``.
 
@@ -204,7 +216,7 @@ def _points(
         "mode": "markers",
         "name": name,
         "customdata": rows.tolist(),
-        "hovertext": [f"point {row}: {name}" for row in rows],
+        "hovertext": [f"{word} {row}: {name}" for row in rows],
         "hoverinfo": "text",
         "marker": {**marker, "size": size, "symbol": symbol},
     }
@@ -232,6 +244,10 @@ def _figure(
         layout |= {"xaxis": _axis(), "yaxis": _axis()}
         if points.shape[1] == 2:
             layout["yaxis"] |= {"scaleanchor": "x"}
+    # Without ids plotly takes a trace for the one that stood at its place before, and
+    # words of another table stay away.
+    for number, trace in enumerate(traces):
+        trace["uid"] = f"{revision} {number} {trace['name']}"
     return {"data": traces, "layout": layout}
 
 
@@ -349,6 +365,7 @@ def reason_cloud(
         marker = {"size": 8 + 20 * abs(part) / largest, "color": colour_of(code)}
         marker["line"] = {"width": 2, "color": _GREY}
         trace = _points(points, np.array([row]), "labelled", marker, symbol_of(code))
+        trace["showlegend"] = False
         traces.append(_with_words(trace, [f"{part:+.2f}"]))
     return _figure(points, traces, selected, revision)
 
@@ -374,6 +391,8 @@ def _layout(revision: str) -> dict[str, Any]:
         "hovermode": "closest",
         "clickmode": "event",
         "font": {"color": _GREY, "size": 13},
+        # Not in the colour of the class, on some of which no words can be read.
+        "hoverlabel": {"bgcolor": "#2b2f36", "bordercolor": _GREY},
         "legend": {
             "orientation": "h",
             "y": -0.02,

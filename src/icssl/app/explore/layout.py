@@ -125,6 +125,7 @@ def _play(start: State) -> list[Any]:
     """Return the first screen: score and picture above, and what a click gives."""
     return [
         html.Div(id="play-scores", **_live("polite")),
+        html.P("Click a point to label it; click it again to remove the label."),
         _radio("brush", {}, start.brush, "A click gives a point its class", "inline"),
         html.Div(
             className="two",
@@ -157,8 +158,7 @@ def _play(start: State) -> list[Any]:
             ],
         ),
         html.P(
-            "Click a point to label it; click it again to remove the label. The model "
-            "trains nothing: each click is one new reading of all points.",
+            "The model trains nothing: each click is one new reading of all points.",
             className="small",
         ),
     ]
@@ -311,7 +311,7 @@ def _file_controls() -> list[Any]:
 def _answer() -> list[Any]:
     """Return the answer: picture and selected row side by side, then what comes next."""
     give = [
-        _field("Selected row, from 0", _number("row", None, None, 10**9), "row"),
+        _field("Selected row", _number("row", None, None, 10**9), "row"),
         _field(
             "Its label",
             dcc.Dropdown(id="mark-label", options=[], clearable=False),

@@ -104,14 +104,18 @@ def _labelled_table(state: State, upload: Upload) -> dict[str, Any]:
         names,
         selected=row,
         revision=upload.key,
+        word="row",
     )
+    figure["layout"]["yaxis"].pop("scaleanchor")  # it fills its frame, as in the report
     lines: list[Any] = list(summary_lines(labelling))
     if state.marks:
-        lines.append(f"{len(state.marks)} of the labels were given on this page.")
+        was = "1 label was" if len(state.marks) == 1 else f"{len(state.marks)} labels were"
+        lines.append(f"{was} given on this page.")
     if warned:
-        count = "1 warning" if len(warned) == 1 else f"{len(warned)} warnings"
+        is_one = len(warned) == 1
+        count, them = ("1 warning", "it") if is_one else (f"{len(warned)} warnings", "them")
         lines.append(
-            [html.A(count, href="#data-doubts"), " below the picture: read them first."]
+            [html.A(count, href="#data-doubts"), f" below the picture: read {them} first."]
         )
     (note,) = row_notes(labelling, [row])
     return {
@@ -203,5 +207,5 @@ def _note_table(labelling: Labelling, rows: Sequence[int], title: str) -> Any:
         )
         for note in row_notes(labelling, rows)
     ]
-    caption = f"{title}. Click a row to select it; rows are counted from 0."
+    caption = f"{title}. Click a row to select it. Row 0 is the first below the header."
     return table((*header, *cell_names(labelling)), lines, caption, numbers=rows)

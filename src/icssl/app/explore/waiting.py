@@ -15,30 +15,35 @@ class Waiting:
     """What is being computed for every client, as a sentence."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
+        self._texts: dict[str, dict[object, str]] = {}  # of every piece of work
         self._lock = Lock()  # every request has a thread of its own
 
     @contextmanager
     def work_for(self, client: str) -> Iterator[None]:
         """Keep what the work inside the block tells of its steps, until the block ends."""
-        pace = Pace()
+        pace, work = Pace(), object()
 
         def show(done: int, total: int | None, text: str) -> None:
             left = pace.seconds_left(done, total)
             with self._lock:
-                self._texts[client] = _sentence(done, total, text, left)
+                self._texts.setdefault(client, {})[work] = _sentence(
+                    done, total, text, left
+                )
 
         try:
             with showing(show):
                 yield
         finally:
             with self._lock:
-                self._texts.pop(client, None)
+                texts = self._texts.get(client, {})
+                texts.pop(work, None)
+                if not texts:
+                    self._texts.pop(client, None)
 
     def answer(self, client: str) -> dict[str, Any]:
         """Return what a client's page shows; an empty text if nothing is known."""
-        with self._lock:
-            return {"text": self._texts.get(client, "")}
+        with self._lock:  # several tabs of a browser may wait: the last one that began
+            return {"text": next(reversed(self._texts.get(client, {}).values()), "")}
 
 
 def _sentence(done: int, total: int | None, text: str, left: float | None) -> str:

@@ -178,6 +178,8 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Estimate:
     found = float(torch.corrcoef(ranks)[0, 1].nan_to_num())  # a constant follows nothing
     # A perfect correlation has an infinite z; no interval of so few points says that much.
     z = math.atanh(min(max(found, -_HIGHEST), _HIGHEST))
+    if len(x) <= 3:  # too few points for an interval
+        return Estimate(z, math.inf, len(x))
     return Estimate(z, _NORMAL * (_SPEARMAN / (len(x) - 3)) ** 0.5, len(x))
 
 
