@@ -229,6 +229,30 @@ def test_the_same_file_again_keeps_what_was_set_for_it(page_with_a_table):
     assert (after["drop"], after["relabel"], after["marks"]) == ("", "", [])
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.xlsx"])
+def test_the_download_has_labels_of_the_page_in_the_column_of_labels(tmp_path, name):
+    pytest.importorskip("dash")
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("openpyxl")
+    from icssl.app.explore.uploads import download, label_upload, read_upload
+
+    rows = {"u": [1.0, 2.0, 3.0, 4.0, 5.0], "kind": ["x", "y", None, "x", None]}
+    frame = pd.DataFrame(rows)
+    path = tmp_path / name
+    write = {".csv": frame.to_csv, ".parquet": frame.to_parquet, ".xlsx": frame.to_excel}
+    write[path.suffix](path, index=False)
+    upload = read_upload(name, encoded(path.read_bytes()))
+    marks = ((2, "new"),)
+    labelling, _ = label_upload(upload, "kind", marks)
+    written, content = download(upload, labelling, marks)
+    read = {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".xlsx": pd.read_excel}
+    back = read[path.suffix](io.BytesIO(content))
+    assert written == f"a-labelled{path.suffix}"
+    assert back["kind"][:4].tolist() == ["x", "y", "new", "x"]
+    assert back["kind"].isna().tolist() == [False] * 4 + [True]
+    assert back["label"][2] == "new"
+
+
 def test_an_answer_begins_with_the_row_most_worth_a_label():
     pytest.importorskip("dash")
     from icssl.app.explore import table_view, uploads

@@ -120,7 +120,7 @@ def test_what_cannot_be_predicted_is_said(files):
         "no column 'income', which the classifier was fitted with. Did you mean 'Income'": (
             frame.rename(columns={"income": "Income"})
         ),
-        "column 'visits': 'many' is no number": frame.assign(visits="many"),
+        "column 'visits': 'many' in row 0 is no number": frame.assign(visits="many"),
     }
     for words, odd in cases.items():
         odd.to_csv(folder / "odd.csv", index=False)
@@ -140,6 +140,43 @@ def test_what_cannot_be_predicted_is_said(files):
         assert torn.exit_code == 2
         assert words in text_of(torn)
         assert "Traceback" not in torn.output
+
+
+def predicted(path, frame, *more):
+    """What the terminal says of new rows, and the table that it writes."""
+    file = path.parent / "odd.csv"
+    frame.to_csv(file, index=False)
+    result = run_command("predict", path, file, "--force", *more, wide=True)
+    assert result.exit_code == 0, result.output
+    return text_of(result), pd.read_csv(path.parent / "odd-labelled.csv")
+
+
+def test_new_rows_that_are_other_than_before_are_said(files):
+    folder, truth = files
+    path, frame = saved(folder, "--no-score"), pd.read_csv(folder / "new.csv")
+    said, back = predicted(path, frame)
+    assert "Warning" not in said
+    assert "all of them are like some labelled row" in said
+    assert (back["label"] == truth).mean() > 0.85
+    cells = frame["visits"].astype(object)
+    cells[4] = "ca. 3"
+    said, back = predicted(path, frame.assign(visits=cells))
+    assert "column 'visits': 'ca. 3' in row 4 is no number and counts as missing." in said
+    assert (back["label"] == truth).mean() > 0.85
+    cells[:] = "lost"
+    cells[4] = "3"
+    said, _ = predicted(path, frame.assign(visits=cells), "--missing", "lost")
+    assert "Warning" not in said
+    said, _ = predicted(path, frame.assign(visits=100 * frame["visits"]))
+    assert "column 'visits': 28 of 30 numbers, such as 800, are far from all" in said
+    assert "are they in another unit?" in said
+    assert "of them have a reach below" in said
+    said, _ = predicted(path, frame.assign(plan="huge", visits=np.nan))
+    assert "column 'visits' is empty in the new rows, and was not." in said
+    assert (
+        "'plan': 30 of 30 cells are texts that it did not have before, such as 'huge'"
+        in said
+    )
 
 
 def test_what_cannot_be_saved_is_said_before_anything_is_read(files):

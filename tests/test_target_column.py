@@ -55,7 +55,38 @@ def test_texts_that_stand_for_no_label_are_said(mark):
 def test_a_class_with_one_label_is_said_where_others_have_many():
     _, (doubt,) = doubts(["a", "b"] * 8 + ["c", None])
     assert doubt.said.startswith("'c' has one label")
+    assert "no row would be predicted as it" in doubt.said
     assert doubts(["a", "b", "c", None])[1] == []  # all have one: it is meant
+
+
+def test_a_target_of_names_or_amounts_is_said(tmp_path):
+    cells = [f"T-{i:03}" for i in range(40)]
+    _, (doubt,) = doubts([*cells, None])
+    assert "40 of 40 labels are different texts, as 'T-000' and 'T-039' are" in doubt.said
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(8)) + "9,\n")
+    with pytest.raises(ValueError, match="'y' cannot be left out twice, nor be the target"):
+        icssl.read_table(path, "y", drop=["y"])
+
+
+def test_an_earlier_answer_and_a_copy_of_the_labels_are_said(tmp_path):
+    path = tmp_path / "a.csv"
+    lines = [f"{i},{'ab'[i % 2]},{'ab'[i % 2] if i < 8 else ''}" for i in range(12)]
+    path.write_text("x,copy,y\n" + "\n".join(lines) + "\n")
+    with pytest.warns(TableWarning, match="'copy' has the words of the labels in all 8"):
+        icssl.read_table(path, "y")
+    assert run_command("classify", path, "-t", "y", "--drop", "copy").exit_code == 0
+    with pytest.warns(TableWarning) as said:
+        icssl.read_table(tmp_path / "a-labelled.csv", "y", drop=["copy"])
+    answers = [
+        one.message for one in said if "an earlier answer of icssl" in str(one.message)
+    ]
+    assert [one.values for one in answers] == [("label", "probability", "reach")]
+    # Two of the three are names as any.
+    path.write_text("reach,probability,y\n" + "\n".join(f"{i},{i},a" for i in range(9)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TableWarning)
+        icssl.read_table(path, "y")
 
 
 def test_minus_one_beside_empty_cells_is_said():

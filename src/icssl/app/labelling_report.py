@@ -152,7 +152,7 @@ def _embedding(labelling: Labelling) -> str:
     )
     return (
         "<p>Every point is a row; rows that belong together are near each other. Large "
-        "points with an outline came with a label. Rows of one colour in two places, or of "
+        "points with an outline came with a label. Rows of one class in two places, or of "
         "two colours in one place, are worth a look.</p>"
         f"<figure>{embedding_svg(labelling)}<figcaption>Two principal coordinates of the "
         "features that the model computed. Rows far from all others are drawn nearer, so "

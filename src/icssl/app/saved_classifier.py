@@ -21,8 +21,10 @@ from numpy import ndarray
 from icssl import __version__
 from icssl._util.errors import DamagedFileError
 from icssl._util.hardware import free_bytes
+from icssl._util.warn import warn_caller
 from icssl.app.label_options import LabelOptions
 from icssl.app.labelling import fit_classifier
+from icssl.app.tally import UNREACHED, unreached_text
 from icssl.classifier.estimator import ICSSLClassifier
 from icssl.classifier.plan import MODELS
 from icssl.tables.column_reading import ColumnReading
@@ -78,9 +80,11 @@ class SavedClassifier:
         source = as_source(source)
         file = read_file(source, options, readable_suffixes())
         missing = (*self.missing, *options.missing)
-        features = features_like(
-            source.name, file, list(self.features), self.readings, missing
+        features, doubts = features_like(
+            source.name, file, self.features, self.readings, missing
         )
+        for doubt in (*file.warnings, *doubts):
+            warn_caller(doubt)
         none = np.full(len(features), None, dtype=object)
         table = LabelTable(source.name, features, none, file.stored_cells, file.separator)
         return table, features
@@ -193,7 +197,8 @@ def prediction_lines(columns: dict[str, ndarray], classes: Sequence[Any]) -> lis
     labels, probability = columns["label"], columns["probability"]
     counts = ", ".join(f"{name}: {int((labels == name).sum()):,}" for name in classes[:20])
     mean = float(np.mean(probability))
+    far = unreached_text(int((columns["reach"] < UNREACHED).sum()))
     return [
-        f"{len(labels):,} rows, mean confidence {mean:.3f}.",
+        f"{len(labels):,} rows, mean confidence {mean:.3f}; {far}",
         f"Rows by label: {counts}.",
     ]

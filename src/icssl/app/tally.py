@@ -78,18 +78,8 @@ class Tally:
         return [
             first,
             f"Mean confidence {self.confidence / new:.3f} over the {new:,} rows that came "
-            f"without a label; {self._reach_text}",
+            f"without a label; {unreached_text(self.unreached)}",
         ]
-
-    @property
-    def _reach_text(self) -> str:
-        if not self.unreached:
-            return "all of them are like some labelled row."
-        if self.unreached == 1:
-            is_far = f"1 of them has a reach below {UNREACHED:g}: it is"
-            return f"{is_far} hardly like any labelled row, so check it."
-        are_far = f"{self.unreached:,} of them have a reach below {UNREACHED:g}: they are"
-        return f"{are_far} hardly like any labelled row, so check these."
 
     @property
     def class_rows(self) -> tuple[tuple[str, ...], ...]:
@@ -104,6 +94,17 @@ class Tally:
             )
             for name, labelled, rows, total in zip(*columns, strict=True)
         )
+
+
+def unreached_text(count: int) -> str:
+    """Say how many of some rows are like no labelled row."""
+    if not count:
+        return "all of them are like some labelled row."
+    if count == 1:
+        is_far = f"1 of them has a reach below {UNREACHED:g}: it is"
+        return f"{is_far} hardly like any labelled row, so check it."
+    are_far = f"{count:,} of them have a reach below {UNREACHED:g}: they are"
+    return f"{are_far} hardly like any labelled row, so check these."
 
 
 def _mean_text(total: float, count: int) -> str:

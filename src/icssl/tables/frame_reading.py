@@ -172,6 +172,7 @@ def _changed_columns(
             cells = _without(column.tolist(), missing | reading.missing)
             changed[str(name)] = pd.Categorical(pd.Series(cells, dtype=object))
         else:
+            reading = replace(reading, missing=reading.missing | missing)
             try:
                 numbers = reading.numbers(column.tolist())
             except ValueError as error:

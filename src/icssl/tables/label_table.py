@@ -21,6 +21,7 @@ from icssl.tables.formats import (
     suffix_of,
 )
 from icssl.tables.frame_reading import FrameReading, read_frame
+from icssl.tables.leak_doubts import doubts_about_leaks
 from icssl.tables.new_rows import all_readings, features_like
 from icssl.tables.option_doubts import doubts_about_empty_labels, doubts_about_options
 from icssl.tables.packed import suffix_by_content
@@ -210,6 +211,10 @@ def _read_like(
     name: str, file: FileTable, like: LabelTable, options: ReadOptions
 ) -> LabelTable:
     """Return new rows with the columns of an earlier table, and no labels."""
+    if not isinstance(like, LabelTable):
+        raise TypeError(
+            f"like is a table that read_table returned, got {type(like).__name__}."
+        )
     if not hasattr(like.features, "iloc"):
         raise ValueError(f"{like.name} has columns without names, so none can be like it.")
     # Columns to drop are those that are not read.
@@ -222,8 +227,9 @@ def _read_like(
         )
     readings = all_readings(like.features, like.readings)
     missing = {*options.missing, *(t for one in readings.values() for t in one.missing)}
-    features = features_like(name, file, list(readings), readings, missing)
-    for doubt in file.warnings:
+    features, doubts = features_like(name, file, like.features, readings, missing)
+    doubts = [*file.warnings, *doubts]
+    for doubt in doubts:
         warn_caller(doubt)
     return LabelTable(
         name,
@@ -232,7 +238,7 @@ def _read_like(
         file.stored_cells,
         file.separator,
         notes=file.notes,
-        warnings=tuple(file.warnings),
+        warnings=tuple(doubts),
         readings=readings,
         columns=describe_columns(features),
     )
@@ -246,6 +252,11 @@ def as_source(source: Any) -> Source:
         return _source_of_bytes("standard-input", sys.stdin.buffer.read())
     if isinstance(source, (str, Path)):
         return Source(str(source))
+    if not hasattr(source, "read"):
+        raise TypeError(
+            "read_table reads a file: give its name, or an open file, got "
+            f"{type(source).__name__}. Give tables in memory to ICSSLClassifier.fit."
+        )
     content = source.read()  # a file that is open
     if isinstance(content, str):
         content = content.encode()
@@ -303,6 +314,8 @@ def choose_target(
         labels = _labels_of(file, target, options)
         columns = columns.with_labels(target, labels)
         doubts += doubts_about_empty_labels(file, target, labels, options.missing)
+    if reading is not None:
+        doubts += doubts_about_leaks(frame, [str(name) for name in features], labels)
     return LabelTable(
         name,
         features,
@@ -333,6 +346,11 @@ def _check_options(
 ) -> None:
     """Refuse names of columns that are not there."""
     kind = "array" if isinstance(file.cells, dict) else "column"
+    if len(set(asked)) < len(asked):
+        twice = [one for one in dict.fromkeys(asked) if asked.count(one) > 1]
+        raise ValueError(
+            f"{list_names(twice)} cannot be left out twice, nor be the target and left out."
+        )
     check_names(name, kind, file.names, asked, file.hint)
     known = set(file.names)
     for column in options.types:

@@ -1,12 +1,17 @@
 """Rows that come later: read into the columns, and in the ways, of an earlier table."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from icssl._util.errors import did_you_mean
-from icssl.tables.column_reading import NOT_THERE, ColumnReading
+from icssl.tables.cells import is_missing
+from icssl.tables.column_reading import LEAST_SHARE, NOT_THERE, ColumnReading
 from icssl.tables.frame_reading import apply_readings
 from icssl.tables.table_file import FileTable
+from icssl.tables.table_warning import TableWarning, quote
 
 _KINDS = {"M": "date", **dict.fromkeys("biufcm", "number")}
 
@@ -33,11 +38,13 @@ def all_readings(
 def features_like(
     name: str,
     file: FileTable,
-    columns: Collection[str],
+    before: Any,
     readings: Mapping[str, ColumnReading],
     missing: Collection[str],
-) -> Any:
-    """Return the columns of an earlier table from a file of new rows; others are not used.
+) -> tuple[Any, list[TableWarning]]:
+    """Return the columns of an earlier table from a file of new rows, and doubts.
+
+    Other columns are not used. A few cells that cannot be read count as missing.
 
     Parameters
     ----------
@@ -45,8 +52,8 @@ def features_like(
         Name of the file, for messages.
     file : FileTable
         All of its cells.
-    columns : collection of str
-        Names of the columns that the earlier table has.
+    before : data frame
+        The columns of the earlier table.
     readings : mapping of str to ColumnReading
         How texts of these columns are read.
     missing : collection of str
@@ -57,15 +64,80 @@ def features_like(
     frame = file.cells.set_axis(file.names, axis=1)
     if not len(frame):
         raise ValueError(f"{name} has a header and no rows.")
-    for column in columns:
+    for column in before:
         if column not in frame:
             raise ValueError(
                 f"{name} has no column {column!r}, which the classifier was fitted "
                 f"with.{did_you_mean(column, file.names)}"
             )
+    frame = frame[list(before)]
     absent = NOT_THERE if file.is_text else frozenset()
-    texts = frozenset(text.strip() for text in missing)
-    try:
-        return apply_readings(frame[list(columns)], readings, absent | texts)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+    texts = absent | frozenset(text.strip() for text in missing)
+    doubts: list[TableWarning] = []
+    lenient = dict(readings)
+    for column, reading in readings.items():
+        unread = _unread_rows(frame[column], reading, texts)
+        if not unread:
+            continue
+        row, cell = next(iter(unread.items()))
+        said = f"column {column!r}: {cell!r} in row {row:,} is no {reading.kind}"
+        if len(unread) > (1 - LEAST_SHARE) * len(frame):
+            raise ValueError(f"{name}: {said}, as in the rows read before.")
+        more = f", as are {len(unread) - 1:,} more" if len(unread) > 1 else ""
+        doubts.append(TableWarning(f"{said} and counts as missing{more}."))
+        lenient[column] = replace(reading, lenient=True)
+    features = apply_readings(frame, lenient, texts)
+    for column in before:
+        doubts += _doubts_about(str(column), features[column], before[column])
+    return features, doubts
+
+
+def _unread_rows(
+    column: Any, reading: ColumnReading, missing: frozenset[str]
+) -> dict[int, Any]:
+    """Return the cells that are no number or date where the column has these, by row."""
+    if reading.kind not in ("number", "date") or column.dtype.kind in "biufM":
+        return {}
+    reading = replace(reading, missing=reading.missing | missing)
+    known = {cell: reading.number(cell) is None for cell in set(column.tolist())}
+    return {row: cell for row, cell in enumerate(column.tolist()) if known[cell]}
+
+
+def _doubts_about(name: str, new: Any, before: Any) -> list[TableWarning]:
+    """Return warnings of a column that is empty, or is other than it was before."""
+    there = new[~new.isna()]
+    if not len(there):
+        if before.isna().all():
+            return []
+        return [TableWarning(f"column {name!r} is empty in the new rows, and was not.")]
+    if new.dtype.kind in "biuf" and before.dtype.kind in "biuf":
+        return _out_of_range(name, there.to_numpy(float), before.to_numpy(float))
+    if new.dtype.kind in "biufcmM" or before.dtype.kind in "biufcmM":
+        return []
+    known = {str(cell) for cell in before if not is_missing(cell)}
+    unknown = [cell for cell in there if str(cell) not in known]
+    # Where texts hardly ever repeat, new ones are no surprise.
+    if 2 * len(unknown) <= len(there) or 2 * len(known) > len(before):
+        return []
+    said = (
+        f"column {name!r}: {len(unknown):,} of {len(there):,} cells are texts that it did "
+        f"not have before, such as {quote(list(dict.fromkeys(unknown)), 2)}."
+    )
+    return [TableWarning(said)]
+
+
+def _out_of_range(name: str, new: Any, before: Any) -> list[TableWarning]:
+    """Return a warning if most numbers are far from all that were there before."""
+    before = before[np.isfinite(before)]
+    if len(before) < 2:
+        return []
+    low, high = before.min(), before.max()
+    outside = (new < low - (high - low)) | (new > high + (high - low))
+    if 2 * outside.sum() <= len(new):
+        return []
+    said = (
+        f"column {name!r}: {int(outside.sum()):,} of {len(new):,} numbers, such as "
+        f"{new[outside][0]:g}, are far from all that it had before ({low:g} to {high:g}): "
+        "are they in another unit?"
+    )
+    return [TableWarning(said)]

@@ -53,15 +53,21 @@ def doubts_about_labels(
         has = "has one label" if len(lone) == 1 else "have one label each"
         it = "it" if len(lone) == 1 else "them"
         said = (
-            f"{quote(lone)} {has}, and other classes many: label more such rows, or "
-            f"leave {it} out."
+            f"{quote(lone)} {has}, and other classes many: label more such rows if you "
+            f"can. Counted as no value, no row would be predicted as {it}."
         )
         doubts.append(TableWarning(said, "missing", lone))
-    if _may_be_numbers(classes, int(counts.sum())):
+    kind = _kind_if_many(classes, int(counts.sum()))
+    if kind:
         said = (
-            f"{len(classes):,} of {counts.sum():,} labels are different whole numbers, as "
-            f"{classes[0]} and {classes[-1]} are, and each counts as a class: if they are "
-            "amounts, predict them with ICSSLRegressor."
+            f"{len(classes):,} of {counts.sum():,} labels are different {kind}, as "
+            f"{quote(classes[[0, -1]].tolist())} are, and each counts as a class: "
+        )
+        said += (
+            "if they are names, this is no column of labels; if they are amounts, predict "
+            "them with ICSSLRegressor."
+            if kind == "texts"
+            else "if they are amounts, predict them with ICSSLRegressor."
         )
         doubts.append(TableWarning(said))
     if _has_both_marks(y):
@@ -91,12 +97,14 @@ def _spellings(group: list[str]) -> TableWarning:
     return TableWarning(said, "relabel", [f"{other}={first}" for other in others])
 
 
-def _may_be_numbers(classes: ndarray, labels: int) -> bool:
-    """Whether most labels are different numbers, and do not just count the classes."""
-    if classes.dtype.kind not in "iu" or len(classes) < _MANY:
-        return False
+def _kind_if_many(classes: ndarray, labels: int) -> str:
+    """Return what labels are if most are different and do not just count the classes."""
+    if len(classes) < _MANY or 2 * len(classes) <= labels:
+        return ""
+    if classes.dtype.kind not in "iu":
+        return "texts" if isinstance(classes[0], str) else ""
     counted = int(classes[-1]) - int(classes[0]) + 1 == len(classes)
-    return 2 * len(classes) > labels and not counted
+    return "" if counted else "whole numbers"
 
 
 def _has_both_marks(y: Any) -> bool:

@@ -37,6 +37,11 @@ def guess_target(
         return chosen, TableWarning(said, "target", [chosen])
     if not found:
         listed = list_names(file.names)
+        if len(file.names) == 1:
+            raise ValueError(
+                f"{name} has one column, {listed}: a table needs one for the labels and "
+                "others to learn from. If it has more, name the --separator."
+            )
         raise ValueError(
             f"{name} has no column that looks like labels, with few different values and "
             f"empty cells: name the target, one of {listed}."

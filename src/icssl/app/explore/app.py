@@ -272,7 +272,7 @@ def _add_download(app: Dash, uploads: Uploads) -> None:
         try:
             upload = uploads.get(state.table, client())
             labelling, _warnings = table_view.label_table(state, upload)
-            name, content = download(upload, labelling)
+            name, content = download(upload, labelling, state.marks)
         except ValueError as error:
             return no_update, error_text(error)
         return send_bytes(content, name), ""

@@ -172,12 +172,12 @@ def _about_row(labelling: Labelling, note: RowNote) -> list[Any]:
     else:
         verdict = (
             f"Row {note.row}: {note.probability:.0%} {note.label!r}, {note.why}. It could "
-            f"also be {note.runner_up!r} ({note.runner_up_probability:.0%})."
+            f"also be {note.runner_up!r} ({note.runner_up_probability:.0%}). It is "
+            f"{reach_in_words(note.reach)} like a labelled row ({note.reach:.2f})."
         )
-    likeness = f"It is {reach_in_words(note.reach)} like a labelled row ({note.reach:.2f})."
     rows = [(f"row {row}", label, f"{part:+.2f}") for row, label, part in note.evidence]
     return [
-        html.P(f"{verdict} {likeness}"),
+        html.P(verdict),
         table(cell_names(labelling), [note.cells]),
         table(_EVIDENCE_HEADER, rows) if rows else "",
     ]

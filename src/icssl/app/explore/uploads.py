@@ -254,13 +254,42 @@ def _check_encoded(name: str, features: Any) -> None:
         )
 
 
-def download(upload: Upload, labelling: Labelling) -> tuple[str, bytes]:
-    """Return the file with its new columns: its name and its bytes."""
+def download(
+    upload: Upload, labelling: Labelling, marks: Sequence[tuple[int, str]] = ()
+) -> tuple[str, bytes]:
+    """Return the file with its new columns, and with the labels that were given here.
+
+    These also stand in the column of labels: somebody looked them up, and a new run should
+    begin with them.
+    """
+    table = _with_marks(labelling.table, marks)
     with TemporaryDirectory() as folder:
         name = default_output(Path(upload.name)).name
         path = Path(folder) / f"out{suffix_of(name)}"
-        write_table(labelling.table, labelling.columns, path)
+        write_table(table, labelling.columns, path)
         return name, path.read_bytes()
+
+
+def _with_marks(table: LabelTable, marks: Sequence[tuple[int, str]]) -> LabelTable:
+    """Return a table to write whose stored column of labels has those of the page."""
+    stored, name = table.stored, table.target_name
+    given = [(row, table.target[row]) for row, _ in marks]
+    if not given:
+        return table
+    if hasattr(stored, "column_names"):
+        import pyarrow as pa
+
+        cells = stored.column(name).to_pylist()
+        for row, label in given:
+            cells[row] = label
+        place, kind = stored.column_names.index(name), stored.schema.field(name).type
+        stored = stored.set_column(place, name, pa.array(cells, kind))
+    else:
+        cells = stored[name].astype(object)
+        for row, label in given:
+            cells.iloc[row] = label
+        stored = stored.assign(**{name: cells})
+    return replace(table, stored=stored)
 
 
 def _hint(target: str) -> str:
