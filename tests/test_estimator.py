@@ -621,7 +621,7 @@ def test_suggestions_are_rows_without_a_label_and_far_from_each_other(rng):
 @pytest.mark.parametrize("k", [0, -3])
 def test_suggestions_are_as_many_as_there_are(rng, k):
     found = fitted(*iris(rng, per_class=1))
-    with pytest.raises(ValueError, match=f"k must be at least 1, got {k}"):
+    with pytest.raises(ValueError, match=f"k must be at least 1, and whole, got {k}"):
         found.suggest(k)
     everyone = found.suggest(1000)
     assert sorted(everyone) == sorted(found.suggest(47))

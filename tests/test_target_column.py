@@ -1,6 +1,7 @@
 """The column of labels: doubts about it, guesses, and how good labels are."""
 
 import io
+import shlex
 import warnings
 
 import numpy as np
@@ -166,3 +167,14 @@ def test_how_good_it_is_is_told_with_a_caveat():
     said = text_of(run_command("classify", "--demo", wide=True))
     assert line in said
     assert "How good" not in text_of(run_command("classify", "--demo", "--no-score"))
+
+
+def test_the_options_of_all_warnings_stand_in_one_line(tmp_path):
+    path = tmp_path / "a.csv"
+    labels = ["yes", "yes", "Yes", "no", "?"] * 4 + [""] * 4
+    path.write_text("x,y\n" + "".join(f"{i}.5,{y}\n" for i, y in enumerate(labels)))
+    first = run_command("classify", path, "-t", "y", "--no-score", wide=True)
+    options = ["--relabel", "Yes=yes", "--missing", "?"]
+    assert f"All at once: {shlex.join(options)}" in text_of(first)
+    again = run_command("classify", path, "-t", "y", "--no-score", "--force", *options)
+    assert "Yes=yes" not in again.output

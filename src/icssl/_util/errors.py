@@ -144,6 +144,8 @@ def check_device(device: str) -> None:
         torch.zeros(1, device=device).item()  # "meta" has tensors, and no numbers in them
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
+        if reason.startswith("Expected one of"):  # a list of all that torch was made for
+            reason = "torch knows no such device."
         raise ValueError(
             f"device {device!r} cannot be used here, 'cpu' always can: {reason}"
         ) from error

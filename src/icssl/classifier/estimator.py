@@ -1,7 +1,7 @@
 """``ICSSLClassifier``: few labels and a table in, classes and probabilities out."""
 
 from copy import deepcopy
-from operator import index
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -346,8 +346,8 @@ class ICSSLClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         unlabelled = np.setdiff1d(np.arange(len(self.reach_)), self._labelled_rows)
-        if index(k) < 1:
-            raise ValueError(f"k must be at least 1, got {k}.")
+        if not isinstance(k, Integral) or k < 1:
+            raise ValueError(f"k must be at least 1, and whole, got {k!r}.")
         if not len(unlabelled):
             return unlabelled
         k = min(k, len(unlabelled))

@@ -67,9 +67,7 @@ class TableWarning(UserWarning):
             return f"{self.said} Name another column with {option}."
         does = "leaves it out" if self.setting == "drop" else "changes this"
         if surface == "terminal":
-            option = {"types": "type"}.get(self.setting, self.setting)
-            options = " ".join(f"--{option} {shlex.quote(one)}" for one in self.values)
-            return f"{self.said} {options} {does}."
+            return f"{self.said} {self.options} {does}."
         if self.setting in ("missing", "relabel"):
             does = "or another y changes this"
         if self.setting == "drop":
@@ -78,6 +76,14 @@ class TableWarning(UserWarning):
 
     def __str__(self) -> str:
         return self.text("python")
+
+    @property
+    def options(self) -> str:
+        """The options of the terminal that answer the warning; empty if there are none."""
+        if self.setting in ("", "target"):
+            return ""
+        option = {"types": "type"}.get(self.setting, self.setting)
+        return " ".join(f"--{option} {shlex.quote(one)}" for one in self.values)
 
     @property
     def field_text(self) -> str:

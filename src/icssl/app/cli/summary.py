@@ -20,14 +20,22 @@ _MOST_COLUMNS = 30
 
 @contextmanager
 def print_warnings(console: Console) -> Iterator[None]:
-    """Print the warnings of the block, one per line, when it ends."""
+    """Print the warnings of the block, one per line, when it ends.
+
+    Below several there are the options that answer all of them, to copy.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
-    from icssl.tables.table_warning import text_of
+    from icssl.tables.table_warning import TableWarning, text_of
 
+    options = []
     for warning in caught:
         console.print(f"Warning: {text_of(warning.message, 'terminal')}", highlight=False)
+        if isinstance(warning.message, TableWarning) and warning.message.options:
+            options.append(warning.message.options)
+    if len(options) > 1:
+        console.print(f"All at once: {' '.join(options)}", highlight=False, soft_wrap=True)
 
 
 def print_summary(
