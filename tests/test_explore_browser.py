@@ -148,7 +148,7 @@ def test_a_table_is_labelled_marked_and_downloaded(page, flowers, downloads):
     upload = page.until(lambda: page.find("#upload input[type=file]"))
     upload.send_keys(str(flowers))
     page.says("#data-note", "flowers.csv: 150 rows, 6 labelled", "3 classes")
-    page.says("#data-next", "The most useful first. Click a row", "counted from 0")
+    page.says("#data-next", "The most useful first. Click a row", "Row 0 is")
     # The answer begins with the row that is worth a label most.
     first = page.find("#data-next tr[data-row]").get_attribute("data-row")
     page.until(lambda: page.find("#row").get_attribute("value") == first)
@@ -162,14 +162,14 @@ def test_a_table_is_labelled_marked_and_downloaded(page, flowers, downloads):
     page.says("#data-selected", f"Row {row}: ", "because of row", "like a labelled row")
     page.pick("mark-label", "virginica")
     page.press("mark")
-    page.says("#data-note", "7 labelled", "1 of the labels were given on this page")
+    page.says("#data-note", "7 labelled", "1 label was given on this page")
     page.says("#data-selected", f"Row {row} has the label 'virginica'")
     page.press("download")
     written = downloads / "flowers-labelled.csv"
     page.until(written.exists)
     labelled = pd.read_csv(written)
     assert len(labelled) == 150
-    assert labelled.loc[row, "label"] == "virginica"
+    assert labelled.loc[row, ["label", "species"]].tolist() == ["virginica"] * 2
     assert labelled["label"].notna().all()
     assert {"probability", "reach"} <= set(labelled)
 
@@ -193,7 +193,7 @@ def test_a_row_to_label_next_is_clicked_and_gets_a_new_class(page, flowers):
         page.press("mark")
         page.says("#data-selected", f"Row {row} has the label 'unknown kind'")
         page.until(lambda: page.find("#mark-new").get_attribute("value") == "")
-    page.says("#data-note", "8 labelled", "4 classes", "2 of the labels were given")
+    page.says("#data-note", "8 labelled", "4 classes", "2 labels were given")
 
 
 def test_all_that_decides_how_a_file_is_read_is_set_on_the_page(page, tmp_path):

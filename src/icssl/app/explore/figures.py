@@ -5,6 +5,7 @@ is inside a 3-D scene has its own colour: the style sheet colours the rest by th
 """
 
 import html
+import zlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -245,9 +246,10 @@ def _figure(
         if points.shape[1] == 2:
             layout["yaxis"] |= {"scaleanchor": "x"}
     # Without ids plotly takes a trace for the one that stood at its place before, and
-    # words of another table stay away.
+    # words of another table stay away. They become names of elements: letters and digits.
     for number, trace in enumerate(traces):
-        trace["uid"] = f"{revision} {number} {trace['name']}"
+        identity = f"{revision} {number} {trace['name']}"
+        trace["uid"] = f"t{zlib.crc32(identity.encode()):08x}"
     return {"data": traces, "layout": layout}
 
 
