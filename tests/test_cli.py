@@ -23,7 +23,8 @@ from icssl.bench.plots import COLOURS
 from icssl.episodes.stream import load_episodes
 from icssl.model.build import load_model
 from icssl.tables.reader import read_features
-from icssl.training.config import PRESETS, load_config
+from icssl.training.config import load_config
+from icssl.training.presets import PRESETS
 
 
 def test_help_names_every_command():

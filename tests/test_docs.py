@@ -34,7 +34,8 @@ from icssl.classifier.kernels import graphs_of_geometry
 from icssl.classifier.weights import released_model
 from icssl.episodes.data_config import DataConfig
 from icssl.model.build import save_model
-from icssl.training.config import PRESETS, TrainConfig
+from icssl.training.config import TrainConfig
+from icssl.training.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -30,8 +30,9 @@ from icssl.evaluation.predictors import (
 from icssl.evaluation.scoring import evaluate
 from icssl.methods import BASELINES, TRAINED
 from icssl.model.build import save_model
-from icssl.training.config import PRESETS, load_config
+from icssl.training.config import load_config
 from icssl.training.loop import train
+from icssl.training.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
 SPHERE = DataConfig(("sphere",), n=30)

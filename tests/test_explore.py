@@ -30,7 +30,7 @@ from icssl._util.colours import plane_coordinates
 from icssl._util.errors import did_you_mean
 from icssl.app.cli import app as command
 from icssl.app.cli.tools import _host_in_link
-from icssl.app.explore import figures
+from icssl.app.explore import class_marks, figures
 from icssl.app.explore import uploads as tables
 from icssl.app.explore.clouds import (
     SOURCES,
@@ -347,9 +347,11 @@ def test_of_many_points_some_take_part_and_the_labelled_ones_always_do():
 
 
 def test_classes_differ_by_more_than_their_colour():
-    pairs = {(figures.colour_of(c), figures.symbol_of(c)) for c in range(MOST_CLASSES)}
+    pairs = {
+        (class_marks.colour_of(c), class_marks.symbol_of(c)) for c in range(MOST_CLASSES)
+    }
     assert len(pairs) == MOST_CLASSES
-    assert len({figures.class_name(c) for c in range(MOST_CLASSES)}) == MOST_CLASSES
+    assert len({class_marks.class_name(c) for c in range(MOST_CLASSES)}) == MOST_CLASSES
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])

@@ -17,10 +17,10 @@ from icssl.model.build import build_model
 from icssl.model.head import GradientDescentHead
 from icssl.model.model_config import OF_TRAINING, PRESETS
 from icssl.model.tokens import TokenTransformer
-from icssl.training.config import PRESETS as TRAINING_PRESETS
 from icssl.training.config import TrainConfig, config_from, load_config
 from icssl.training.group import Group, episode_drawer
 from icssl.training.loop import train
+from icssl.training.presets import PRESETS as TRAINING_PRESETS
 
 MODULE = '''
 import torch

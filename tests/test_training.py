@@ -28,7 +28,7 @@ from icssl.episodes.stream import FiniteSource, make_dataset
 from icssl.episodes.synthetic import ManifoldSpec
 from icssl.model.build import build_model, load_model
 from icssl.training.checkpoint import load_checkpoint
-from icssl.training.config import PRESETS, load_config
+from icssl.training.config import load_config
 from icssl.training.group import (
     SHARED,
     Group,
@@ -39,6 +39,7 @@ from icssl.training.group import (
     subspace_loss,
 )
 from icssl.training.loop import EventWriter, NonFiniteLossError, Progress, train
+from icssl.training.presets import PRESETS
 from icssl.training.step import (
     BETAS,
     EPSILON,

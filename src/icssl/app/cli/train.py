@@ -152,7 +152,8 @@ def _configs(
     Without a name they are those of the run that is resumed.
     """
     from icssl.training.checkpoint import NAME, configs_of_checkpoint
-    from icssl.training.config import PRESETS, load_config
+    from icssl.training.config import load_config
+    from icssl.training.presets import PRESETS
 
     if name is not None and Path(name).is_dir():
         raise ValueError(

@@ -187,10 +187,7 @@ def _after_upload(before: State, values: dict[str, Any], uploads: Uploads) -> St
 
 
 def _still_shown(state: State, uploads: Uploads) -> str:
-    """Say whose answer stands below the refusal of another file, if there is one.
-
-    It stays, since labels may have been given to its rows.
-    """
+    """Say whose answer, with labels that were given to its rows, stands below a refusal."""
     try:
         return f" {uploads.get(state.table, client()).name} is still shown below."
     except ValueError:

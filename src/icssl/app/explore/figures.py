@@ -4,7 +4,6 @@ Colour-blind people can tell the colours apart, and every class has a symbol too
 is inside a 3-D scene has its own colour: the style sheet colours the rest by the theme.
 """
 
-import html
 import zlib
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -13,22 +12,23 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from icssl._util.colours import COLOURS
-from icssl._util.errors import printable
+from icssl.app.explore.class_marks import (
+    PLOT_COLOURS,
+    SYMBOLS,
+    UNKNOWN,
+    colour_of,
+    literal_name,
+    symbol_of,
+)
 from icssl.app.explore.clouds import Answer, Reason
 from icssl.app.explore.layers import Layer, LayerTrace
 from icssl.app.explore.state import RIVALS
 
 Figure = dict[str, Any]
 
-_SYMBOLS = ("circle", "square", "diamond", "cross", "x")
-# Without black, invisible on a dark page; five symbols and seven colours make 35 pairs.
-_COLOURS = COLOURS[:7]
-_UNKNOWN = "#8a8a8a"
 _COLOUR_MAP = "Cividis"  # from dark to bright, for the colour-blind too
 _GREY = "#808080"  # inside a scene: readable on white and on black
 _LINE = {"width": 1, "color": _GREY}
-_LONGEST_NAME = 40  # characters of a class's name
 _MANY = 1_000  # points; more are drawn small and without an outline, or a click takes long
 _NAME_SIZE = np.array([0.15, 0.06, 0.06])  # of a written name, as a share of the picture
 
@@ -42,44 +42,6 @@ EMPTY: Figure = {
         "plot_bgcolor": "rgba(0,0,0,0)",
     },
 }
-
-
-def colour_of(code: int) -> str:
-    """Return the colour of a class."""
-    return _UNKNOWN if code < 0 else _COLOURS[code % len(_COLOURS)]
-
-
-def symbol_of(code: int) -> str:
-    """Return the symbol of a class; with the colour, it tells 35 classes apart."""
-    return "circle" if code < 0 else _SYMBOLS[code % len(_SYMBOLS)]
-
-
-def class_name(code: int, names: Sequence[str] = ()) -> str:
-    """Return the source's name for a class, else a letter, then letter and number.
-
-    Examples
-    --------
-    >>> class_name(1), class_name(27), class_name(0, ["setosa"]), class_name(-1)
-    ('B', 'B2', 'setosa', 'no label')
-    """
-    if code < 0:
-        return "no label"
-    if code < len(names):
-        return str(names[code])
-    letter, again = chr(ord("A") + code % 26), code // 26
-    return f"{letter}{again + 1}" if again else letter
-
-
-def _literal_name(code: int, names: Sequence[str] = ()) -> str:
-    """Return the name of a class so that plotly finds no tags, entities or templates.
-
-    Examples
-    --------
-    >>> _literal_name(0, ["<b>%{x}"])
-    '&lt;b&gt;&#37;{x}'
-    """
-    text = html.escape(printable(class_name(code, names), _LONGEST_NAME), quote=False)
-    return text.replace("%{", "&#37;{")
 
 
 def cloud_figure(
@@ -102,7 +64,7 @@ def cloud_figure(
         _points(
             points,
             np.flatnonzero((shown == code) & (labels < 0)),
-            name=_literal_name(int(code), names),
+            name=literal_name(int(code), names),
             marker={**_plain_marker(len(points)), "color": colour_of(int(code))},
             symbol=symbol_of(int(code)),
             word=word,
@@ -160,7 +122,7 @@ def _label_traces(
     """
     traces, rows_to_name = [], _rows_to_name(points, labels)
     for code in np.unique(labels[labels >= 0]):
-        name = _literal_name(int(code), names)
+        name = literal_name(int(code), names)
         rows = np.flatnonzero(labels == code)
         marker = {"size": 14, "color": colour_of(int(code))}
         marker["line"] = {"width": 2, "color": _GREY}
@@ -287,8 +249,8 @@ def angle_figure(traced: dict[str, LayerTrace], number: int | None) -> Figure:
                     "name": f"{weights}, {kind}",
                     "x": layers,
                     "y": _short(angles),
-                    "line": {"color": _COLOURS[i], "dash": dash, "width": 2},
-                    "marker": {"symbol": _SYMBOLS[i], "size": 6},
+                    "line": {"color": PLOT_COLOURS[i], "dash": dash, "width": 2},
+                    "marker": {"symbol": SYMBOLS[i], "size": 6},
                 }
             )
     layout = _layout("angles")
@@ -326,7 +288,7 @@ def reason_figure(reason: Reason, labels: ndarray, names: Sequence[str] = ()) ->
     rows = [reason.labelled[i] for i in order]
     values = [reason.parts[i] for i in order]
     texts = [
-        f"point {row} ({_literal_name(int(labels[row]), names)}) {value:+.3f}"
+        f"point {row} ({literal_name(int(labels[row]), names)}) {value:+.3f}"
         for row, value in zip(rows, values, strict=True)
     ]
     colours = [colour_of(int(labels[row])) for row in rows]
@@ -337,7 +299,7 @@ def reason_figure(reason: Reason, labels: ndarray, names: Sequence[str] = ()) ->
         "y": [f"base {reason.base:+.3f}", *texts],
         "customdata": [-1, *rows],
         "hoverinfo": "y",
-        "marker": {"color": [_UNKNOWN, *colours], "line": _LINE},
+        "marker": {"color": [UNKNOWN, *colours], "line": _LINE},
     }
     layout = _layout("reasons")
     layout["xaxis"] = {**_axis("added to the logit"), "showticklabels": True}
@@ -358,7 +320,7 @@ def reason_cloud(
 ) -> Figure:
     """Draw labelled points as large as what they add to the selected point's logit."""
     unlabelled = np.flatnonzero(labels < 0)
-    faint = {"size": 5, "color": _UNKNOWN, "opacity": 0.5}
+    faint = {"size": 5, "color": UNKNOWN, "opacity": 0.5}
     others = _points(points, unlabelled, "no label", faint, "circle")
     traces = [{**others, "showlegend": False}]
     largest = max(map(abs, reason.parts)) or 1.0

@@ -11,6 +11,7 @@ from numpy import ndarray
 from PIL import Image
 
 from icssl.app.explore import figures
+from icssl.app.explore.class_marks import class_name
 from icssl.app.explore.clouds import (
     ALL_VIEWS_ROWS,
     DRAWING_NOTE,
@@ -22,7 +23,7 @@ from icssl.app.explore.clouds import (
     predict_cloud,
     reasons,
 )
-from icssl.app.explore.figures import Figure, class_name
+from icssl.app.explore.figures import Figure
 from icssl.app.explore.layers import MOST_SHOWN, Layer, LayerTrace, trace_layers
 from icssl.app.explore.layout import table
 from icssl.app.explore.state import RIVALS, TABS, TRUE_CLASS, WEIGHTS, State, cloud_of
