@@ -73,10 +73,26 @@ def features_like(
     frame = frame[list(before)]
     absent = NOT_THERE if file.is_text else frozenset()
     texts = absent | frozenset(text.strip() for text in missing)
-    doubts: list[TableWarning] = []
-    lenient = dict(readings)
+    lenient, doubts = _pass_over_few(name, frame, readings, texts)
+    features = apply_readings(frame, lenient, texts)
+    for column in before:
+        doubts += _doubts_about(str(column), features[column], before[column])
+    return features, doubts
+
+
+def _pass_over_few(
+    name: str,
+    frame: Any,
+    readings: Mapping[str, ColumnReading],
+    missing: frozenset[str],
+) -> tuple[dict[str, ColumnReading], list[TableWarning]]:
+    """Return readings that pass over a few cells that cannot be read, and say which.
+
+    Raises ``ValueError`` where these are more than a table to learn from may have.
+    """
+    changed, doubts = dict(readings), []
     for column, reading in readings.items():
-        unread = _unread_rows(frame[column], reading, texts)
+        unread = _unread_rows(frame[column], reading, missing)
         if not unread:
             continue
         row, cell = next(iter(unread.items()))
@@ -85,11 +101,8 @@ def features_like(
             raise ValueError(f"{name}: {said}, as in the rows read before.")
         more = f", as are {len(unread) - 1:,} more" if len(unread) > 1 else ""
         doubts.append(TableWarning(f"{said} and counts as missing{more}."))
-        lenient[column] = replace(reading, lenient=True)
-    features = apply_readings(frame, lenient, texts)
-    for column in before:
-        doubts += _doubts_about(str(column), features[column], before[column])
-    return features, doubts
+        changed[column] = replace(reading, lenient=True)
+    return changed, doubts
 
 
 def _unread_rows(
