@@ -7,6 +7,7 @@ import pytest
 
 from bench_helpers import TOY_PROFILE, WITH_SPECS
 from helpers import run_command, text_of
+from icssl.app.cli.trainers import run_beside
 from icssl.bench.batches import train_batch
 from icssl.bench.paper import curves, image_transfer, verdicts
 from icssl.bench.paper.artefact import PROFILES, Cell
@@ -213,6 +214,11 @@ def test_cli_lists_artefacts():
         (["reproduce", "depth", "--profile", "quik"], "Did you mean 'quick'?"),
         (["reproduce", "depth", "--device", "gpu"], "device 'gpu' cannot be used here"),
         (["reproduce", "depth", "--minutes", "-1"], "--minutes"),
+        (["reproduce", "depth", "--trainers", "0"], "--trainers"),
+        (
+            ["reproduce", "depth", "--trainers", "2", "--engine", "ray"],
+            "--trainers is for --engine local",
+        ),
         (["reproduce", "depth", "-o", "file"], "file cannot be a folder"),
         (["reproduce", "depth", "-o", "broken"], "line 1, is no row"),
         (["report", "--profile", "ful"], "Did you mean 'full'?"),
@@ -235,6 +241,19 @@ def test_cli_says_what_is_wrong_before_it_runs_anything(
     assert result.exit_code == 2, result.output
     assert message in text_of(result)
     assert not Path("results").exists()
+
+
+def test_further_processes_run_the_command_and_say_why_they_failed(tmp_path):
+    with run_beside(2, ["reproduce", "params", "-o", str(tmp_path), "--no-draw"]) as said:
+        pass
+    assert said == []
+    with run_beside(2, ["reproduce", "parms"]) as said:
+        pass
+    (line,) = said
+    assert line.startswith("2 of 2 further processes failed")
+    assert "Did you mean 'params'?" in line
+    with pytest.raises(KeyError), run_beside(1, ["explore", "--no-browser"]):
+        raise KeyError  # does not wait for a process that never ends
 
 
 def test_cli_runs_what_is_missing_and_draws_it(tmp_path, quick):

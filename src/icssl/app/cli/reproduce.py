@@ -19,6 +19,7 @@ from icssl.app.cli.common import (
     file_errors,
     user_errors,
 )
+from icssl.app.cli.trainers import run_beside
 
 _Profile = Annotated[
     str,
@@ -59,6 +60,14 @@ _Workers = Annotated[
     ),
 ]
 
+_Trainers = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Processes that train models at the same time, and share the rows.",
+    ),
+]
+
 
 def reproduce(
     artefact: _Artefact,
@@ -67,6 +76,7 @@ def reproduce(
     device: _Device = "cpu",
     minutes: _Minutes = None,
     workers: _Workers = None,
+    trainers: _Trainers = 1,
     engine: Engine = "local",
     address: Address = None,
     gpus_per_task: GPUsPerTask = None,
@@ -101,6 +111,8 @@ def reproduce(
             folder = output or Path("results") / profile
             check_folder(folder)
             store = Store(folder / "rows.jsonl")
+            if trainers > 1 and engine != "local":
+                raise ValueError("--trainers is for --engine local; a cluster has workers.")
             chosen = _runner(engine, address, gpus_per_task, device, minutes, workers)
             run = stack.enter_context(chosen)
         names = [artefact]
@@ -109,8 +121,13 @@ def reproduce(
         console.print(PROFILES[profile].note)
         with console.status("..."):
             specs = all_specs(names, PROFILES[profile])
-        with file_errors():
+        beside = ["reproduce", artefact, "--profile", profile, "--device", device]
+        beside += ["--output", str(folder), "--no-draw", "--workers", "0"]
+        beside += [] if minutes is None else ["--minutes", str(minutes)]
+        with file_errors(), run_beside(trainers - 1, beside) as said:
             failures = run_below_bar(console, partial(run, specs, store))
+        failures += said
+        store.refresh()
     missing = sum(spec.key not in store for spec in specs)
     stored = f"{len(specs) - missing} of {len(specs)} are there."
     console.print(f"{store.added} rows added, {stored}")
