@@ -166,7 +166,7 @@ def test_literal_models_of_features_are_those_that_are_printed():
     full, quick = PROFILES["full"], PROFILES["quick"]
     specs = imagenet_published.specs(full)
     assert all(spec.data.share_classes for spec in specs.values())
-    assert {spec.seed for spec in specs.values()} == {FINAL_SEED}
+    assert {spec.seed for spec in specs.values()} == {imagenet_published.FEATURES_SEED}
     scores = {cell: s for cell, s in specs.items() if isinstance(s, Scores)}
     assert {len(s.trainings) for s in scores.values()} == {full.literal_seeds}
     seen = {c.steps * c.batch for s in scores.values() for c in s.trainings}

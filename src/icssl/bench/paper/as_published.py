@@ -2,7 +2,7 @@
 
 The models, data and rivals are those that are printed, as far as they are; what no text
 says is what explains the printed numbers (docs/choices.md). All are scored on test episodes
-of a seed apart; what was decided after some of its scores were seen is in choices.md.
+of a seed apart, which no decision has seen.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ from icssl.bench.spec import Scores
 from icssl.episodes.data_config import DataConfig
 from icssl.training.config import TrainConfig, config_from
 
-FINAL_SEED = 20_263
+FINAL_SEED = 20_271
 """Seed of test episodes that no other table has."""
 
 CONTEXTS = (3, 21, 39)
@@ -55,8 +55,7 @@ PRESETS = {
 }
 """The literal model behind each method of the paper, as a preset of training."""
 
-# The rates of the stored rows; those of the presets are lower since (docs/LOG.md).
-_RATE, _LINEAR_RATE = 1e-2, 5e-3
+_LINEAR_RATE = 2e-3  # as of the preset paper_linear
 RIVALS = ("orig_lr_untuned", "orig_rbf_lr_10", "orig_rbf_lr_scale", "eig_lr_untuned")
 _ON_EIGENVECTORS = ("free_head_eig_linear", "free_head_eig_rbf")
 
@@ -99,7 +98,11 @@ def literal_data(source: str, threshold: str | float = "median") -> DataConfig:
 
 
 def literal_trainings(
-    profile: Profile, method: str, sources: tuple[str, ...], kernel: str, rule: str | float
+    profile: Profile,
+    method: str,
+    sources: tuple[str, ...],
+    kernel: str,
+    rule: str | float,
 ) -> tuple[TrainConfig, ...]:
     """Return the runs of a literal model, one per seed."""
     config = config_from({"preset": PRESETS[method]})
@@ -117,7 +120,6 @@ def literal_trainings(
         labels=LABELS,
         steps=profile.literal_steps,
         batch=profile.literal_batch,
-        learning_rate=_RATE,
     )
     if method == "lap_linear":
         # As printed, without a bound, its loss is not finite on the product from the start.
@@ -153,7 +155,11 @@ def specs(profile: Profile) -> Specs:
     cells: Specs = {}
     for cell in _published_cells(profile):
         trained = literal_trainings(
-            profile, cell.method, _sources(cell), cell.kernel, cell.threshold
+            profile,
+            cell.method,
+            _sources(cell),
+            cell.kernel,
+            cell.threshold,
         )
         cells[cell] = _scores(profile, PRESETS[cell.method], cell, trained)
     episodes = {(c.source, c.labels, c.threshold) for c in cells}
@@ -218,7 +224,7 @@ def _table(profile: Profile, rows: Rows, source: str) -> Table:
 
 _NOTE = (
     "The paper's literal model, data and untuned rivals, on test episodes of a seed "
-    "apart (choices.md says what was decided after some of its scores were seen); accuracy "
+    "apart, which no decision has seen; accuracy "
     "± 95% interval over episodes, in brackets the sd over seeds."
 )
 
