@@ -18,6 +18,7 @@ from icssl.bench.paper.artefact import (
     Specs,
     published_values,
 )
+from icssl.bench.paper.claim_cells import AT_DEPTH
 from icssl.bench.paper.image_transfer import CURVE_SET
 from icssl.bench.paper.null_cells import NULLS, null_text
 from icssl.bench.paper.table_cells import (
@@ -41,7 +42,10 @@ CONTEXTS = (3, 21, 39)
 RADIUS = 0.5  # of the ball out of distribution: see the page of claims on imbalance
 PRODUCT_SHARE = 1 - 0.744  # so that the vote of the labels ends at the printed .744
 UNEVEN = "larger class 0.744"
-"""The class rule of the printed E2E column of the product; others are of even classes."""
+"""The class rule of the printed E2E column of the product; others are of even classes.
+
+So are the heads of one and of two steps that the statements on depth compare: a vote of
+the labels cannot tell steps apart."""
 
 _CONE: dict[str, Any] = {"half_angle": 0.1, "s_min": 0.1}
 # In distribution the levels are those of balanced classes, out of it of a ball.
@@ -67,7 +71,8 @@ def literal_cell(cell: Cell) -> Cell:
         # Trained on pictures it is one model, which the paper repeats in every line.
         return cell._replace(trained_on=()) if cell.setting == "id" else cell
     if cell.source == "product":
-        return cell._replace(threshold=UNEVEN) if cell.method == "e2e_icl" else cell
+        is_printed = cell.method == "e2e_icl" and not cell.size
+        return cell._replace(threshold=UNEVEN) if is_printed else cell
     if cell.source == "cone" and cell.setting == "id":
         return cell._replace(threshold="published")  # also a ball of radius 0.5
     return cell._replace(threshold=_RULES[cell.setting])
@@ -98,11 +103,7 @@ def literal_data(source: str, threshold: str | float = "median") -> DataConfig:
 
 
 def literal_trainings(
-    profile: Profile,
-    method: str,
-    sources: tuple[str, ...],
-    kernel: str,
-    rule: str | float,
+    profile: Profile, method: str, sources: tuple[str, ...], kernel: str, rule: str | float
 ) -> tuple[TrainConfig, ...]:
     """Return the runs of a literal model, one per seed."""
     config = config_from({"preset": PRESETS[method]})
@@ -136,7 +137,10 @@ def _model_cells(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _published_cells(profile: Profile) -> list[Cell]:
-    """Return the cells that the paper prints, and those that its sentences name."""
+    """Return the cells that the paper prints, and those that its sentences name.
+
+    ``size`` of a cell is the number of steps of the head, where a sentence varies it.
+    """
     printed = [cell for name, cell in published_values() if name != "alignment"]
     printed = [cell for cell in printed if cell.source != "image"]
     wanted = [Cell("cylinder", 25, "e2e_icl", "rbf")]
@@ -147,6 +151,7 @@ def _published_cells(profile: Profile) -> list[Cell]:
     wanted += [
         Cell(source, m, "paper_combined", "rbf") for source in SURFACES for m in CONTEXTS
     ]
+    wanted += [cell for cells in AT_DEPTH.values() for cell in cells]
     return _model_cells([*printed, *wanted])
 
 
@@ -155,12 +160,10 @@ def specs(profile: Profile) -> Specs:
     cells: Specs = {}
     for cell in _published_cells(profile):
         trained = literal_trainings(
-            profile,
-            cell.method,
-            _sources(cell),
-            cell.kernel,
-            cell.threshold,
+            profile, cell.method, _sources(cell), cell.kernel, cell.threshold
         )
+        if cell.size:
+            trained = tuple(with_model(config, steps=cell.size) for config in trained)
         cells[cell] = _scores(profile, PRESETS[cell.method], cell, trained)
     episodes = {(c.source, c.labels, c.threshold) for c in cells}
     for source, labels, threshold in sorted(episodes, key=str):
@@ -204,6 +207,8 @@ def _table(profile: Profile, rows: Rows, source: str) -> Table:
         row = rows.get(cell)
         # The literal model, which the other tables know by another name.
         name = title_of(cell._replace(method=PRESETS.get(cell.method, cell.method)))
+        if cell.size:
+            name += f", {cell.size} step{'s' if cell.size > 1 else ''}, even classes"
         if cell.trained_on:
             name += f", trained on {source_title(', '.join(cell.trained_on))}"
         lines.append(

@@ -68,17 +68,18 @@ RBF_FIRST = [
     Pair(f"{s.replace('_', ' ')} 3", e2e_cell(s, 3), e2e_cell(s, 3, "linear"))
     for s in SURFACES
 ]
-_AT_DEPTH = {
+AT_DEPTH = {
     (kernel, depth): [
         Cell("product", m, "e2e_icl", kernel, size=depth) for m in PRODUCT_CONTEXTS
     ]
     for kernel in KERNELS
     for depth in (1, 2)
 }
+"""Cells of the statements on depth, by kernel and steps of the head."""
 DEEPER, DEEPER_LINEAR = (
     [
         Pair(f"{a.labels:g}", a, b)
-        for a, b in zip(_AT_DEPTH[kernel, 2], _AT_DEPTH[kernel, 1], strict=True)
+        for a, b in zip(AT_DEPTH[kernel, 2], AT_DEPTH[kernel, 1], strict=True)
     ]
     for kernel in ("rbf", "linear")
 )

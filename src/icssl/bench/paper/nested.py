@@ -15,6 +15,7 @@ from icssl.bench.paper.table_cells import source_title, title_of
 from icssl.bench.paper.verdicts import Evidence, points_text
 from icssl.bench.render import Table
 
+_OF_STEPS = ("depth", "as-published")  # tables whose ``size`` is the head's steps
 WORSE = 0.005  # a loss of at least so much, beyond its interval, is a failure of training
 
 
@@ -31,7 +32,7 @@ def _pairs(name: str, rows: Rows) -> list[_Nested]:
     found = []
     for cell in rows:
         inner = []
-        if name == "depth" and cell.size in (2, 4):
+        if name in _OF_STEPS and cell.size in (2, 4):
             inner.append(cell._replace(size=cell.size // 2))
         # A head alone has one number to train, and with the linear kernel none.
         heads = {"orig_icl": "free_head_rbf", "eig_icl": "free_head_eig_rbf"}
@@ -71,7 +72,7 @@ def _title(name: str, cell: Cell) -> str:
     """Return a model with the number that its table varies."""
     if not cell.size:
         return title_of(cell)
-    varied = "steps" if name == "depth" else "training episodes"
+    varied = "steps" if name in _OF_STEPS else "training episodes"
     return f"{title_of(cell)}, {cell.size:,} {varied}"
 
 

@@ -36,7 +36,7 @@ from icssl.bench.paper.claim_cells import (
     outside_minus_inside,
 )
 from icssl.bench.paper.judges import on_pictures, over
-from icssl.bench.paper.verdicts import Finding, Judge, Pair, not_run
+from icssl.bench.paper.verdicts import Finding, Judge, Pair
 
 _VOTES = ("label_vote",)
 _HEADS = ("label_vote", "free_head_linear", "free_head")
@@ -233,19 +233,19 @@ CLAIMS = (
     Claim(
         "A head of two layers is above one of one layer.",
         "RBF kernel, product; the paper prints no numbers",
-        not_run,
+        _published(DEEPER),
         over("depth", DEEPER),
     ),
     Claim(
         "Deeper heads change little.",
         "RBF kernel, product; little: less than 2 points",
-        not_run,
+        judges.within("as-published", _literal(DEEPER), (-0.02, 0.02)),
         judges.within("depth", DEEPER, (-0.02, 0.02)),
     ),
     Claim(
         "The gain of a second layer is larger for the RBF kernel than for the linear one.",
         "product, 3, 20 and 40 labels; the paper prints no numbers",
-        not_run,
+        judges.gains_more("as-published", _literal(DEEPER), _literal(DEEPER_LINEAR)),
         judges.gains_more("depth", DEEPER, DEEPER_LINEAR),
     ),
     Claim(

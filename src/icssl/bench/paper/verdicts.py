@@ -70,11 +70,6 @@ class Finding:
 Judge = Callable[[Profile, Evidence], Finding]
 
 
-def not_run(profile: Profile, evidence: Evidence) -> Finding:
-    """Return the finding where there is nothing to look at."""
-    return Finding("")
-
-
 class Pair(NamedTuple):
     """The cell that should be above another one, and its place in the text."""
 
