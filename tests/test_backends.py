@@ -741,7 +741,10 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(monkeypatch):
 def test_a_given_graph_that_does_not_fit_is_refused(monkeypatch):
     have(monkeypatch, GB)
     assert choose_for_graph("auto", 3_000, None, "cpu") == "dense"
-    assert choose_for_graph("auto", 100_000, 1_000_000, "cpu") == "sparse"
+    assert choose_for_graph("auto", 50_000, 500_000, "cpu") == "sparse"
+    # Of a graph that turns out to be thin, factors are held too.
+    with pytest.raises(ValueError, match=r"100,000 rows .*'sparse'.* at most about 8\d,"):
+        choose_for_graph("auto", 100_000, 1_000_000, "cpu")
     with pytest.raises(ValueError, match=r"100,000 rows .*'dense'.* at most about 5,"):
         choose_for_graph("auto", 100_000, None, "cpu")
     with pytest.raises(ValueError, match="backend='sparse'"):
