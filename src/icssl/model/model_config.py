@@ -267,6 +267,9 @@ _PAPER: dict[str, Any] = {
     "attend_to_r": True,
     "move_operator": True,
     "normalise": "all",
+    # With embeddings of 16 numbers a descent of step 1 begins with logits so large that many
+    # seeds do not return from them; with this step it begins at a guess (docs/LOG.md).
+    "step_size": 0.1,
 }
 _HEAD_ALONE: dict[str, Any] = {"embedding": "learned"}
 _PRESETS: dict[str, dict[str, Any]] = {

@@ -106,7 +106,7 @@ PROFILES = {
         note=(
             "Profile full: sizes are ours, as the paper prints none of the training. "
             "Three seeds, but ten in the ablation, five under the paper's own conditions, "
-            "where each model sees 9,600 episodes, and one under the two rules of id-ood "
+            "where each model sees 4,800 episodes, and one under the two rules of id-ood "
             "whose classes are uneven."
         ),
         judges=True,
@@ -126,7 +126,7 @@ PROFILES = {
         sizes=(100, 300, 600, 1200, 2500, 5000),
         iterations=3000,
         literal_seeds=5,
-        literal_steps=600,
+        literal_steps=300,
         literal_batch=16,
     ),
 }

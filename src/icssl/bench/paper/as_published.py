@@ -35,7 +35,7 @@ from icssl.bench.spec import Scores
 from icssl.episodes.data_config import DataConfig
 from icssl.training.config import TrainConfig, config_from
 
-FINAL_SEED = 20_271
+FINAL_SEED = 20_283
 """Seed of test episodes that no other table has."""
 
 CONTEXTS = (3, 21, 39)
@@ -59,7 +59,6 @@ PRESETS = {
 }
 """The literal model behind each method of the paper, as a preset of training."""
 
-_LINEAR_RATE = 2e-3  # as of the preset paper_linear
 RIVALS = ("orig_lr_untuned", "orig_rbf_lr_10", "orig_rbf_lr_scale", "eig_lr_untuned")
 _ON_EIGENVECTORS = ("free_head_eig_linear", "free_head_eig_rbf")
 
@@ -127,7 +126,7 @@ def literal_trainings(
         config = with_model(config, laplacian_kernel="linear")
     if kernel == "linear":
         # The linear kernel has no gamma, which the preset may give a rate of its own.
-        config = replace(config, gamma_rate=0.0, learning_rate=_LINEAR_RATE)
+        config = replace(config, gamma_rate=0.0)
         config = with_model(config, kernel="linear")
     return tuple(replace(config, seed=seed) for seed in range(profile.literal_seeds))
 

@@ -1,10 +1,10 @@
 """The paper's statements, each with its one primary comparison under both protocols.
 
-Comparisons were fixed before the rows of the final test seed were run. Two null models, the
-rules of verdicts and the class rules of the cone and the product changed after that. Four
-statements were added when all rows were stored: their comparisons follow the wording of
-the paper, and docs/choices.md names them. What a comparison needs beyond a mean of
-differences is in :mod:`icssl.bench.paper.judges`.
+Comparisons, null models and the rules of verdicts were fixed before the rows of the final
+test seed were run. Rows of the fair protocol are older: null models were added to two
+statements, and four statements altogether, when those were stored (docs/choices.md names
+them). What a comparison needs beyond a mean of differences is in
+:mod:`icssl.bench.paper.judges`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
