@@ -464,7 +464,7 @@ def test_a_parquet_file_is_refused_by_its_own_account_before_it_is_unpacked():
     wide = packed(pd.DataFrame({"a": ["x" * 2**20] * 70}))
     assert len(wide) < tables.MOST_BYTES
     for content, words in {
-        rows: "has 6,000 rows, and the page takes 5,000: drop fewer",
+        rows: "has 6,000 rows, and the page takes 5,000: give it a part of them",
         wide: "unpacks to more than the 64 MB that the page takes: drop a part",
     }.items():
         length = int.from_bytes(content[-8:-4], "little") + 8  # of the account

@@ -58,7 +58,7 @@ def test_a_saved_classifier_predicts_what_the_fitted_one_does(files):
     path = saved(folder)
     result = run_command("predict", path, folder / "new.csv", wide=True)
     assert result.exit_code == 0, result.output
-    back = pd.read_csv(folder / "new-labelled.csv")
+    back = pd.read_csv(folder / "new-predicted.csv")
     old = icssl.read_table(folder / "old.csv", "left")
     new = icssl.read_table(folder / "new.csv", None)
     fitted = ICSSLClassifier().fit(old.features, old.target)
@@ -127,7 +127,7 @@ def test_what_cannot_be_predicted_is_said(files):
         result = run_command("predict", path, folder / "odd.csv", wide=True)
         assert result.exit_code == 2
         assert words in text_of(result)
-        assert not (folder / "odd-labelled.csv").exists()
+        assert not (folder / "odd-predicted.csv").exists()
     assert run_command("predict", path, folder / "no.csv").exit_code == 2
     damaged = "torn.icssl is not as icssl classify --save wrote it"
     for content, words in (
@@ -148,7 +148,7 @@ def predicted(path, frame, *more):
     frame.to_csv(file, index=False)
     result = run_command("predict", path, file, "--force", *more, wide=True)
     assert result.exit_code == 0, result.output
-    return text_of(result), pd.read_csv(path.parent / "odd-labelled.csv")
+    return text_of(result), pd.read_csv(path.parent / "odd-predicted.csv")
 
 
 def test_new_rows_that_are_other_than_before_are_said(files):

@@ -9,6 +9,7 @@ from pathlib import PurePath
 import numpy as np
 
 from icssl._util.errors import printable
+from icssl._util.percent import percent
 from icssl.app.labelling import Labelling, class_rows
 from icssl.app.quality import QUESTION, quality_lines
 from icssl.app.report_pictures import (
@@ -35,6 +36,7 @@ _TWO_CLASSES_DOUBTFUL = 0.75
 _MOST_CLASSES = 40  # in the table
 _MOST_COLUMNS = 200
 _LONG_CELL = 24  # characters; such a cell would be squeezed into one word per line
+_ON_PAPER = 6  # columns of the table beside a row, as report_style.css prints them
 _FEW_LABELS = 5  # per class; with fewer, the probabilities are rough
 
 
@@ -187,7 +189,8 @@ def _rows_to_label(labelling: Labelling) -> str:
         return ""
     return (
         "<p>If you can look up more labels, these rows are worth the most, the first most "
-        "of all: they are undecided or unlike labelled rows, and far from each other.</p>"
+        "of all: they are in doubt, or many steps from any labelled row, and far from each "
+        "other, so that together they stand for the whole table.</p>"
         + _note_table(labelling, row_notes(labelling, labelling.suggested))
     )
 
@@ -198,14 +201,17 @@ def _note_table(labelling: Labelling, notes: Sequence[RowNote]) -> str:
         [
             f"{note.row}",
             html.escape(note.label),
-            f"{_bar(note.probability)}{note.probability:.0%}",
-            f"{html.escape(note.runner_up)} {note.runner_up_probability:.0%}",
+            f"{_bar(note.probability)}{html.escape(percent(note.probability))}",
+            html.escape(f"{note.runner_up} {percent(note.runner_up_probability)}"),
             f"{reach_in_words(note.reach)} ({note.reach:.2f})",
             *map(_cell, note.cells),
         ]
         for note in notes
     ]
-    return _table((*header, *cell_names(labelling)), rows)
+    names = cell_names(labelling)
+    left = len(names) - _ON_PAPER
+    said = f"<p class='paper soft'>and {left:,} columns more, on the screen</p>"
+    return _table((*header, *names), rows, "rows") + (said if left > 0 else "")
 
 
 def _cell(text: str) -> str:
@@ -233,7 +239,7 @@ def _why(labelling: Labelling, notes: Sequence[RowNote]) -> str:
         )
         parts.append(
             f"<details{' open' * (number < 3)}><summary>Row {note.row}: "
-            f"{note.probability:.0%} {html.escape(note.label)}, {html.escape(note.why)}"
+            f"{html.escape(f'{percent(note.probability)} {note.label}, {note.why}')}"
             f"</summary><div class='why'>{bars}</div></details>"
         )
     return "".join(parts)
@@ -298,13 +304,13 @@ def _bar(share: float, colour: str = "var(--accent)") -> str:
     return f"<span class='bar' aria-hidden='true'><i style='{width}'></i></span>"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], look: str = "") -> str:
     """Return a table; cells are HTML, and the header is text."""
     head = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in header)
     body = "".join(
         f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows
     )
     return (
-        f"<div class='scroll'><table><thead><tr>{head}</tr></thead>"
+        f"<div class='scroll {look}'><table><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )

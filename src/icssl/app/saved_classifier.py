@@ -33,6 +33,7 @@ from icssl.tables.label_table import LabelTable, as_source
 from icssl.tables.new_rows import all_readings, features_like
 from icssl.tables.parquet import open_parquet
 from icssl.tables.table_file import ReadOptions, Source
+from icssl.tables.table_warning import quote
 
 SUFFIX = ".icssl"
 """Suffix of the file."""
@@ -86,8 +87,10 @@ class SavedClassifier:
         for doubt in (*file.warnings, *doubts):
             warn_caller(doubt)
         none = np.full(len(features), None, dtype=object)
-        table = LabelTable(source.name, features, none, file.stored_cells, file.separator)
-        return table, features
+        unused = [name for name in file.names if name not in {*features, self.target}]
+        notes = (f"Columns that are not used: {quote(unused, 5)}.",) if unused else ()
+        stored, mark = file.stored_cells, file.separator
+        return LabelTable(source.name, features, none, stored, mark, notes=notes), features
 
     def predict(self, features: Any) -> dict[str, ndarray]:
         """Return the columns to write beside new rows: label, probability and reach."""

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from icssl._util.errors import printable
+from icssl._util.percent import percent
 
 _TINY = 1e-12
 _MOST_NAMED = 3  # labelled rows in a sentence
@@ -123,7 +124,7 @@ class Explanation:
         share = ""
         if code is None:
             code = self._likeliest(row)
-            share = f"{self.probabilities[row, code]:.0%} "
+            share = f"{percent(self.probabilities[row, code])} "
         label = printable(self.classes[code], _LONGEST_NAME)
         return f"{name}: {share}{label}, {self.reason(row)}"
 

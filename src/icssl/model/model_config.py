@@ -267,8 +267,8 @@ _PAPER: dict[str, Any] = {
     "attend_to_r": True,
     "move_operator": True,
     "normalise": "all",
-    # With embeddings of 16 numbers a descent of step 1 begins with logits so large that many
-    # seeds do not return from them; with this step it begins at a guess (docs/LOG.md).
+    # With embeddings of 16 numbers a descent of step 1 begins with logits so large that
+    # many seeds do not return from them; with this one it begins at a guess (docs/LOG.md).
     "step_size": 0.1,
 }
 _HEAD_ALONE: dict[str, Any] = {"embedding": "learned"}

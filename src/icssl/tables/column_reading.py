@@ -16,6 +16,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from icssl.tables.cells import as_number, is_missing
+from icssl.tables.lost_cells import LostCells
 from icssl.tables.table_warning import TableWarning, quote
 from icssl.tables.text_dates import written_date
 from icssl.tables.text_numbers import (
@@ -25,7 +26,8 @@ from icssl.tables.text_numbers import (
     written_number,
 )
 
-KINDS = ("number", "category", "date", "text", "ignore")
+_ORDERS = {"day-first": True, "month-first": False}
+KINDS = ("number", "category", "date", *_ORDERS, "text", "ignore")
 """What a person can say that a column is."""
 
 NOT_THERE = frozenset(
@@ -115,6 +117,16 @@ class ColumnReading:
         value = self._date(text) if self.kind == "date" else self._number(text)
         return float("nan") if value is None and self.lenient else value
 
+    def __str__(self) -> str:
+        """Return what its cells are, such as "numbers in kg, with a decimal comma"."""
+        text = f"{self.kind}s"
+        if self.kind == "number":
+            text += f" in {self.unit}" if self.unit else ""
+            text += ", with a decimal comma" if self.decimal == "," else ""
+        if self.kind == "date":
+            text += f", with the {'day' if self.day_first else 'month'} first"
+        return text
+
     def numbers(self, cells: Iterable[Any]) -> Float[ndarray, " n"]:
         """Return cells as numbers, dates in seconds since 1970; NaN where there is none.
 
@@ -137,9 +149,11 @@ class ColumnReading:
         written = written_number(text)
         if written is None or not written.fits(self.decimal):
             return None
-        unit = written.unit
-        known = unit in ("", "%", self.unit) or is_currency(unit)
-        return written.value(self.decimal) if known else None
+        return written.value(self.decimal) if self.knows(written.unit) else None
+
+    def knows(self, unit: str) -> bool:
+        """Whether a number with this unit is read."""
+        return unit in ("", "%", self.unit) or is_currency(unit)
 
     def _date(self, text: str) -> float | None:
         written = written_date(text)
@@ -244,9 +258,9 @@ class TextColumn:
         best = int(np.argmax(shares))
         reading, share = tries[best], shares[best]
         if share >= LEAST_SHARE:
-            unread = self.unread(reading) if share < 1 else []
-            reading = replace(reading, lenient=bool(unread))
-            return reading, self._doubts(reading, unread, hints)
+            is_lenient = share < 1 and bool(self.unread(reading))
+            reading = replace(reading, lenient=is_lenient)
+            return reading, self._doubts(reading, hints)
         warnings = []
         if share >= _HINTED_SHARE:
             warnings.append(
@@ -261,6 +275,10 @@ class TextColumn:
 
     def as_kind(self, kind: str, hints: Hints) -> ColumnReading:
         """Return the reading of a kind that a person said; what does not fit is missing."""
+        if kind in _ORDERS:
+            return ColumnReading(
+                "date", day_first=_ORDERS[kind], missing=self.missing, lenient=True
+            )
         reading = {"number": self._as_numbers, "date": self._as_dates}.get(kind)
         if reading is None:
             return ColumnReading(kind, missing=self.missing)
@@ -284,32 +302,30 @@ class TextColumn:
         decimal = self.decimal or hints.decimal or "."
         if hints.certain:
             decimal = hints.decimal
-        units = (
-            {one.unit for one, _ in self._parsed_texts if one}
-            if not self.is_plain
-            else {""}
-        )
-        # A unit is read only where all cells have it: it then says nothing about them.
-        unit = units.pop() if len(units) == 1 else ""
+        # A unit is read only where nearly all cells have it: it then says nothing of them.
+        units: Counter[str] = Counter()
+        for one, count in () if self.is_plain else self._parsed_texts:
+            units[one.unit if one else ""] += count
+        unit, share = units.most_common(1)[0] if units else ("", 0)
+        unit = unit if share >= LEAST_SHARE * units.total() else ""
         return ColumnReading("number", decimal, unit=unit, missing=self.missing)
 
     def _as_dates(self, hints: Hints) -> ColumnReading:
         order = self.order or hints.order or ("day" if hints.decimal == "," else "month")
         return ColumnReading("date", day_first=order == "day", missing=self.missing)
 
-    def _doubts(
-        self, reading: ColumnReading, unread: list[str], hints: Hints
-    ) -> list[TableWarning]:
-        """Return warnings about cells that are lost, and about guesses."""
-        warnings = self.lost_cells(reading, unread)
+    def _doubts(self, reading: ColumnReading, hints: Hints) -> list[TableWarning]:
+        """Return warnings about guesses."""
+        warnings = []
         units = {one.unit for one, _ in self._units} if reading.kind == "number" else set()
+        units = {unit for unit in units if reading.knows(unit)}
         if len(units) > 1:
+            named = f"numbers with {quote(sorted(units - {''}))}"
+            named += " and numbers without a unit" if "" in units else ""
             warnings.append(
                 TableWarning(
-                    f"column {self.name!r} mixes numbers with {quote(sorted(units))}: "
-                    "they are read as if they could be compared.",
-                    "types",
-                    [f"{self.name}=category"],
+                    f"column {self.name!r} mixes {named}: they are read as if they could "
+                    "be compared. Write all of them in one way."
                 )
             )
         if reading.kind == "number" and not hints.certain and self._is_ambiguous(hints):
@@ -331,30 +347,20 @@ class TextColumn:
                     f"column {self.name!r}: no date says whether day or month comes first; "
                     f"{next(iter(self.texts))!r} is read with the {which} first.",
                     "types",
-                    [f"{self.name}=category"],
+                    [f"{self.name}={'month' if reading.day_first else 'day'}-first"],
                 )
             )
         return warnings
 
-    def lost_cells(
-        self, reading: ColumnReading, unread: Sequence[str] | None = None
-    ) -> list[TableWarning]:
-        """Return a warning of cells that a reading as numbers or dates cannot read."""
-        if reading.kind not in ("number", "date"):
-            return []
-        unread = self.unread(reading) if unread is None else unread
-        if not unread:
-            return []
+    def lost_cells(self, reading: ColumnReading) -> LostCells | None:
+        """Return the cells that a reading as numbers or dates passes over, if any."""
+        if not reading.lenient or reading.kind not in ("number", "date"):
+            return None
+        unread = self.unread(reading)
         count = sum(self.texts[text] for text in unread)
-        share = "all" if len(unread) == len(self.texts) else f"{count:,}"
-        return [
-            TableWarning(
-                f"column {self.name!r} is read as {reading.kind}s, and {share} of its "
-                f"cells, {quote(unread)}, count as missing.",
-                "types",
-                [f"{self.name}=category"],
-            )
-        ]
+        is_all = len(unread) == len(self.texts)
+        lost = LostCells(self.name, reading.kind, tuple(unread), count, is_all)
+        return lost if unread else None
 
     def _is_ambiguous(self, hints: Hints) -> bool:
         """Whether another decimal mark would give other numbers, and nothing decides."""

@@ -328,7 +328,7 @@ def _notes(reading: ColumnReading, cells: Any) -> list[str]:
         strict = ColumnReading(**{**reading.__dict__, "lenient": False})
         lost = sum(isinstance(cell, str) and strict.number(cell) is None for cell in cells)
         if lost:
-            notes.append("1 cell is none" if lost == 1 else f"{lost:,} cells are none")
+            notes.append("1 cell not read" if lost == 1 else f"{lost:,} cells not read")
     return [note for note in notes if note]
 
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from icssl._util.warn import warn_caller
 from icssl.tables.cells import as_numbers, as_texts, plain_table
 from icssl.tables.column_reading import ColumnReading, Hints, TextColumn, hints_of
+from icssl.tables.lost_cells import warnings_of_lost
 from icssl.tables.table_columns import (
     CategoryCells,
     columns_of,
@@ -219,12 +220,15 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
         hints, readings = hints_of(found.values(), Hints()), {}
         if not hints.decimal and any(map(has_parts, numbers)):
             hints = Hints(".", hints.order)
+        warnings, lost = [], []
         for j, column in found.items():
             reading, doubts = column.read(hints)
             if reading.kind != "category":
                 readings[j] = reading
-            for doubt in doubts:
-                warn_caller(doubt)
+            warnings += doubts
+            lost.append(column.lost_cells(reading))
+        for doubt in [*warnings, *warnings_of_lost([one for one in lost if one])]:
+            warn_caller(doubt)
         return readings
 
     def _must_be_numbers(

@@ -53,11 +53,13 @@ def read_csv(source: Source, options: ReadOptions) -> FileTable:
     names, renamed = unique_names(header)
     warnings = [*titles, *doubts_about_names(header), *renamed]
     try:
+        # The header is read as a row: pandas compares equal names with each other, which
+        # takes minutes where there are very many.
         frame = pd.read_csv(
             StringIO(text),
             sep=separator,
             index_col=False,
-            header=0,
+            header=None,
             names=names,
             dtype=str,
             keep_default_na=False,
@@ -67,6 +69,7 @@ def read_csv(source: Source, options: ReadOptions) -> FileTable:
         raise ValueError(
             f"{source.name} cannot be read as .csv: {reason_of(error)}."
         ) from error
+    frame = frame.iloc[1:].reset_index(drop=True)
     if repeats:
         frame, warning = _without_headers(frame, header)
         warnings.append(warning)

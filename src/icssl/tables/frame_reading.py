@@ -17,6 +17,7 @@ from icssl.tables.column_reading import (
     TextColumn,
     hints_of,
 )
+from icssl.tables.lost_cells import warnings_of_lost
 from icssl.tables.table_warning import TableWarning
 
 _MICROSECONDS = 10**6
@@ -83,16 +84,17 @@ def read_frame(
             del plain[name]
     elif any(map(_has_parts, plain.values())):
         hints = replace(hints, decimal=hints.decimal or ".")
-    readings, warnings, left_out = {}, [], {}
+    readings, warnings, lost, left_out = {}, [], [], {}
     for name, column in columns.items():
         if name in types:
             readings[name] = column.as_kind(types[name], hints)
-            warnings += column.lost_cells(readings[name])
         else:
             readings[name], doubts = column.read(hints)
             warnings += doubts
+        lost.append(column.lost_cells(readings[name]))
         if readings[name].kind in ("text", "ignore"):
             left_out[name] = readings[name].kind
+    warnings += warnings_of_lost([one for one in lost if one])
     missing = given.missing | (NOT_THERE if is_text else frozenset())
     changed = _changed_columns(frame, readings, missing)
     changed |= {name: _short(numbers) for name, numbers in plain.items()}
@@ -177,7 +179,7 @@ def _changed_columns(
                 numbers = reading.numbers(column.tolist())
             except ValueError as error:
                 raise ValueError(
-                    f"column {name!r}: {error}, as in the rows read before."
+                    f"column {name!r}: {error}: the rows read before have {reading}."
                 ) from error
             values = times_of(numbers) if reading.kind == "date" else _short(numbers)
             changed[str(name)] = values

@@ -13,6 +13,9 @@ WRITTEN = ("label", "probability", "reach")
 
 PREFIX = "icssl_"
 _FEW = 6  # labelled rows, below which a column can have the same words by chance
+_MANY = 5  # labelled rows per class, below which one value each may be chance
+_NEARLY = 0.9  # share of labelled rows from which on the same words are a copy
+_LEAST_FILLED = 0.5  # share of labelled rows in which such a column has a cell
 
 
 def doubts_about_leaks(
@@ -40,18 +43,50 @@ def doubts_about_leaks(
     if labels is None:
         return doubts
     rows = [row for row, label in enumerate(labels.tolist()) if not is_missing(label)]
-    wanted = [str(labels[row]) for row in rows]
+    wanted = [_plain(labels[row]) for row in rows]
     if len(rows) < _FEW or len(set(wanted)) < 2:
         return doubts
     for name in used:
         column = frame[name]
-        if name in written or column.dtype.kind in "biufcmM":
+        if name in written or column.dtype.kind in "fcmM":
             continue
         cells = column.array[rows]
-        if all(str(cell).strip() == text for cell, text in zip(cells, wanted, strict=True)):
-            said = (
-                f"column {name!r} has the words of the labels in all {len(rows):,} rows "
-                "with a label: if it is a copy of them, it alone decides."
-            )
+        pairs = [
+            (_plain(cell), label)
+            for cell, label in zip(cells, wanted, strict=True)
+            if not is_missing(cell) and _plain(cell)
+        ]
+        said = _said_of(pairs, len(rows))
+        if said:
+            said = f"column {name!r} {said}: if it was made from them, it alone decides."
             doubts.append(TableWarning(said, "drop", [name]))
     return doubts
+
+
+def _plain(cell: Any) -> str:
+    return str(cell).strip().casefold()
+
+
+def _said_of(pairs: Sequence[tuple[str, str]], labelled: int) -> str:
+    """Return how cells repeat the labels beside them, or an empty text.
+
+    Examples
+    --------
+    >>> _said_of([("a", "a"), ("b", "b")] * 4, 8)
+    'has the words of the labels in all 8 labelled rows'
+    >>> _said_of([("1", "a"), ("2", "b")] * 20, 41)
+    'has one value per class in all 40 labelled rows where it has one'
+    """
+    if len(pairs) < max(_FEW, _LEAST_FILLED * labelled):
+        return ""
+    rows = f"all {len(pairs):,} labelled rows"
+    rows += " where it has one" if len(pairs) < labelled else ""
+    same = sum(cell == label for cell, label in pairs)
+    if same == len(pairs):
+        return f"has the words of the labels in {rows}"
+    if same >= _NEARLY * len(pairs):
+        return f"has the words of the labels in {same:,} of {labelled:,} labelled rows"
+    codes, classes = (len(set(side)) for side in zip(*pairs, strict=True))
+    # Few labels have one value per class by chance, or as the column is simply good.
+    by_class = len(set(pairs)) == codes == classes and len(pairs) >= _MANY * classes
+    return f"has one value per class in {rows}" if by_class else ""

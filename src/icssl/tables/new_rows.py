@@ -12,6 +12,7 @@ from icssl.tables.column_reading import LEAST_SHARE, NOT_THERE, ColumnReading
 from icssl.tables.frame_reading import apply_readings
 from icssl.tables.table_file import FileTable
 from icssl.tables.table_warning import TableWarning, quote
+from icssl.tables.text_numbers import is_currency, same_money, written_number
 
 _KINDS = {"M": "date", **dict.fromkeys("biufcm", "number")}
 
@@ -92,17 +93,38 @@ def _pass_over_few(
     """
     changed, doubts = dict(readings), []
     for column, reading in readings.items():
+        doubts += _doubts_about_money(column, frame[column], reading)
         unread = _unread_rows(frame[column], reading, missing)
         if not unread:
             continue
         row, cell = next(iter(unread.items()))
         said = f"column {column!r}: {cell!r} in row {row:,} is no {reading.kind}"
         if len(unread) > (1 - LEAST_SHARE) * len(frame):
-            raise ValueError(f"{name}: {said}, as in the rows read before.")
+            raise ValueError(f"{name}: {said}: the rows read before have {reading}.")
         more = f", as are {len(unread) - 1:,} more" if len(unread) > 1 else ""
         doubts.append(TableWarning(f"{said} and counts as missing{more}."))
         changed[column] = replace(reading, lenient=True)
     return changed, doubts
+
+
+def _doubts_about_money(
+    name: str, column: Any, reading: ColumnReading
+) -> list[TableWarning]:
+    """Return a warning if a column of money has another currency than before."""
+    if reading.kind != "number" or not is_currency(reading.unit):
+        return []
+    if column.dtype.kind in "biufcmM":
+        return []
+    texts = {cell for cell in set(column.tolist()) if isinstance(cell, str)}
+    units = {one.unit for text in texts if (one := written_number(text)) and one.unit}
+    others = sorted(unit for unit in units if not same_money(unit, reading.unit))
+    if not others:
+        return []
+    said = (
+        f"column {name!r} has {quote(others)} where it had {reading.unit!r} before: the "
+        "numbers are taken for the same money."
+    )
+    return [TableWarning(said)]
 
 
 def _unread_rows(

@@ -128,8 +128,8 @@ def _free_name(name: str, taken: Sequence[Any]) -> str:
     return name
 
 
-def default_output(path: Path) -> Path:
-    """Return the same name with ``-labelled`` before its suffix, and not packed.
+def default_output(path: Path, word: str = "labelled") -> Path:
+    """Return the same name with ``-labelled``, or another word, behind it, and not packed.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def default_output(path: Path) -> Path:
     stem = path.name.removesuffix(suffix)
     if suffix.lower() not in writable_suffixes():
         suffix = ".csv"
-    return path.with_name(f"{stem}-labelled{suffix}")
+    return path.with_name(f"{stem}-{word}{suffix}")
 
 
 def check_output(path: Path) -> None:

@@ -24,6 +24,7 @@ from icssl.tables.header_lines import (
 )
 from icssl.tables.table_file import FileTable, Limits, ReadOptions, Source
 from icssl.tables.table_warning import TableWarning, quote
+from icssl.tables.text_files import kind_of_bytes
 
 _MOST_UNPACKED = 2**30  # bytes of a file that a person reads on a machine of their own
 _CELL_BYTES = 64  # of a cell in memory, about
@@ -55,10 +56,14 @@ def read_xlsx(source: Source, options: ReadOptions) -> FileTable:
             rows, notes, doubts = _first_rows(source.name, book, options.limits)
             book.close()
     except _DAMAGED as error:
-        raise ValueError(
-            f"{source.name} cannot be read as .xlsx, perhaps it is cut short: "
-            f"{reason_of(error)}."
-        ) from error
+        with source.open() as file:
+            kind = kind_of_bytes(file.read(32).removeprefix(b"PK"))
+        why = (
+            f"it looks like {kind}."
+            if kind
+            else f"perhaps it is cut short: {reason_of(error)}."
+        )
+        raise ValueError(f"{source.name} cannot be read as .xlsx, {why}") from error
     header = ["" if cell is None else str(cell) for cell in rows[0]]
     names, renamed = unique_names(header)
     body = [row for row in rows[1:] if list(row) != list(rows[0])]

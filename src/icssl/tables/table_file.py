@@ -98,7 +98,7 @@ class Limits:
         if count > most:
             raise ValueError(
                 f"{name} has {text or f'{count:,}'} {kind}, and {self.taker} takes "
-                f"{most:,}: drop fewer. {self.advice}"
+                f"{most:,}: give it a part of them. {self.advice}"
             )
 
 

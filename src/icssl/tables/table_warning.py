@@ -39,6 +39,8 @@ class TableWarning(UserWarning):
         "relabel", "decimal", "encoding" or "target"; empty if there is none.
     values : sequence of str
         Values of that argument; for "types" texts such as "age=number".
+    confirms : bool
+        Whether the setting says that all is right, and changes nothing.
 
     Examples
     --------
@@ -51,9 +53,17 @@ class TableWarning(UserWarning):
     '?' looks like no label. To change this, write ? into Texts for no value.
     """
 
-    def __init__(self, said: str, setting: str = "", values: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        said: str,
+        setting: str = "",
+        values: Sequence[str] = (),
+        *,
+        confirms: bool = False,
+    ) -> None:
         super().__init__(said, setting, tuple(values))
         self.said, self.setting, self.values = said, setting, tuple(values)
+        self.confirms = confirms
 
     def text(self, surface: Surface) -> str:
         """Return the warning in the words of Python, the terminal, the page or a report."""
@@ -65,10 +75,13 @@ class TableWarning(UserWarning):
         if self.setting == "target":
             option = "--target" if surface == "terminal" else "target=..."
             return f"{self.said} Name another column with {option}."
-        does = "leaves it out" if self.setting == "drop" else "changes this"
+        does = "confirms this" if self.confirms else "changes this"
+        does = "leaves it out" if self.setting == "drop" else does
         if surface == "terminal":
             return f"{self.said} {self.options} {does}."
-        if self.setting in ("missing", "relabel"):
+        if self.confirms:
+            does = "or NaN in their place confirms this"
+        elif self.setting in ("missing", "relabel"):
             does = "or another y changes this"
         if self.setting == "drop":
             does = "or an X without it leaves it out"
@@ -100,7 +113,8 @@ class TableWarning(UserWarning):
         if self.setting == "target":
             return f" Choose another column under {field}."
         text = self.field_text
-        return f" To change this, write {text} into {field}." if text else ""
+        does = "confirm" if self.confirms else "change"
+        return f" To {does} this, write {text} into {field}." if text else ""
 
     @property
     def _argument(self) -> str:

@@ -1,6 +1,7 @@
 """Doubts about labels: spellings, placeholders, lone labels, and -1 beside empty cells."""
 
 from collections import defaultdict
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from icssl.tables.table_warning import TableWarning, quote
 
 _PLACEHOLDERS = MARKS | {"unlabelled", "unlabeled", "no label", "not labelled", "todo"}
 _MANY = 20  # whole numbers that differ: fewer may well be classes
+_OFTEN = 3  # labels of a class that another one may be a misspelling of
+_SHORT = 4  # letters: of shorter names, one letter can be all that tells two apart
+_ALIKE = 0.8  # ratio of difflib from which on a name is taken for a misspelling
 _OTHERS = 4  # labels per class, on average, beside which a single one is odd
 
 
@@ -46,9 +50,17 @@ def doubts_about_labels(
         said = f"{quote(absent)} {stand} for no label, usually, and here for a class."
         doubts.append(TableWarning(said, "missing", absent))
     # Only of a text: a number is seldom misspelt.
-    lone = [name for name in texts if often[name] == 1]
-    known = {*absent, *(name for group in groups for name in group)}
-    lone = [name for name in lone if name not in known]
+    known = {*absent, *(name for group in groups for name in group[1:])}
+    typos = _likely_typos([name for name in texts if name not in known], often)
+    if typos:
+        said = " and ".join(f"{wrong!r} looks like {right!r}" for wrong, right in typos)
+        said = f"{said}, and counts as a class of its own."
+        if len(typos) > 1:
+            said = said.replace("counts as a class", "each counts as a class")
+        pairs = [f"{wrong}={right}" for wrong, right in typos]
+        doubts.append(TableWarning(said, "relabel", pairs))
+    known |= {*dict(typos), *(group[0] for group in groups)}
+    lone = [name for name in texts if often[name] == 1 and name not in known]
     if lone and counts.sum() >= _OTHERS * len(classes):
         has = "has one label" if len(lone) == 1 else "have one label each"
         it = "it" if len(lone) == 1 else "them"
@@ -89,6 +101,25 @@ def _same_but_for_case(texts: list[str], often: dict[Any, int]) -> list[list[str
         for group in groups.values()
         if len(group) > 1
     ]
+
+
+def _likely_typos(texts: list[str], often: dict[Any, int]) -> list[tuple[str, str]]:
+    """Return labels that occur once and are nearly a commoner one, each with that one.
+
+    Examples
+    --------
+    >>> _likely_typos(["Gouda", "Goudda", "Feta"], {"Gouda": 7, "Goudda": 1, "Feta": 5})
+    [('Goudda', 'Gouda')]
+    """
+    common = [name for name in texts if often[name] >= _OFTEN]
+    typos = []
+    for name in texts:
+        # Labels such as "stage 1" and "stage 2" differ in what matters.
+        if often[name] > 1 or any(map(str.isdigit, name)) or len(name) < _SHORT:
+            continue
+        near = get_close_matches(name, common, n=1, cutoff=_ALIKE)
+        typos += [(name, near[0])] if near else []
+    return typos
 
 
 def _spellings(group: list[str]) -> TableWarning:

@@ -43,8 +43,8 @@ def guess_target(
                 "others to learn from. If it has more, name the --separator."
             )
         raise ValueError(
-            f"{name} has no column that looks like labels, with few different values and "
-            f"empty cells: name the target, one of {listed}."
+            f"{name} has no column that looks like labels, with two or more different "
+            f"values, but few, and empty cells: name the target, one of {listed}."
         )
     chosen, absent, rows = found[0]
     are = "is" if absent == 1 else "are"

@@ -71,13 +71,25 @@ class DecodedText:
         return f"{name} with the letters {self.letters}" if self.letters else name
 
 
+def kind_of_bytes(content: bytes) -> str:
+    """Return what a file looks like that is no text, by its first bytes, if that is known.
+
+    Examples
+    --------
+    >>> kind_of_bytes(b"%PDF-1.7"), kind_of_bytes(b"a,b")
+    ('a PDF document', '')
+    """
+    kinds = (kind for start, kind in _BINARY.items() if content.startswith(start))
+    return next(kinds, "")
+
+
 def decode(source: Source, options: ReadOptions) -> DecodedText:
     """Return the text of a file; refuse a file that is no text in one sentence."""
     with source.open() as file:
         content = file.read()
-    for start, kind in _BINARY.items():
-        if content.startswith(start) and options.encoding is None:
-            raise ValueError(f"{source.name} is no table in text: it looks like {kind}.")
+    kind = kind_of_bytes(content)
+    if kind and options.encoding is None:
+        raise ValueError(f"{source.name} is no table in text: it looks like {kind}.")
     if options.encoding is not None:
         decoded = _decode_as(source.name, content, options.encoding)
     else:
@@ -85,7 +97,7 @@ def decode(source: Source, options: ReadOptions) -> DecodedText:
     if "\0" in decoded.text:
         raise ValueError(
             f"{source.name} is no table in text: it has zero bytes, as programs and "
-            "pictures have. If it is a table, name its encoding (UTF-16, for instance)."
+            "pictures have. If it is a table, save it as text in UTF-8."
         )
     return decoded
 

@@ -36,6 +36,9 @@ _CURRENCIES = re.compile(
     r"KRW|SGD|HKD|ILS|(?:US|[ACR])\$|kr\.?|zł|s?fr\.?|rs\.?|Kč|Ft|R",
     re.IGNORECASE,
 )
+_SIGNS = {"EUR": "€", "USD": "$", "US$": "$", "GBP": "£", "JPY": "¥", "INR": "₹"}
+_SIGNS |= {"SFR": "CHF", "SFR.": "CHF", "FR": "CHF", "FR.": "CHF", "ZŁ": "PLN"}
+_SIGNS |= {"KČ": "CZK", "KR.": "KR", "RS.": "RS"}
 _GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+")
 
 
@@ -109,6 +112,17 @@ def is_currency(unit: str) -> bool:
     if _CURRENCIES.fullmatch(unit):
         return True
     return len(unit) == 1 and unicodedata.category(unit) == "Sc"
+
+
+def same_money(one: str, other: str) -> bool:
+    """Whether two signs or codes of currencies stand for the same money.
+
+    Examples
+    --------
+    >>> same_money("EUR", "€"), same_money("$", "US$"), same_money("¥", "€")
+    (True, True, False)
+    """
+    return _SIGNS.get(one.upper(), one.upper()) == _SIGNS.get(other.upper(), other.upper())
 
 
 def plain_numbers(texts: Sequence[str]) -> Float[ndarray, " n"] | None:

@@ -10,6 +10,7 @@ import typer
 
 from icssl._util.progress import showing
 from icssl.app.cli.common import (
+    CLUSTER,
     Address,
     Console,
     Engine,
@@ -18,6 +19,15 @@ from icssl.app.cli.common import (
     check_folder,
     show_progress,
     user_errors,
+)
+from icssl.app.cli.reading_options import (
+    Decimal,
+    Drop,
+    Encoding,
+    Missing,
+    Relabel,
+    Separator,
+    Type,
 )
 from icssl.app.cli.summary import print_columns, print_summary, print_warnings
 
@@ -56,57 +66,6 @@ _Report = Annotated[
     typer.Option(
         help="Page (.html) with the embedding, the confidence, the least certain rows "
         "and those worth labelling."
-    ),
-]
-_Drop = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Column to leave out, for example the number of a row. Can be given several "
-        "times."
-    ),
-]
-_Separator = Annotated[
-    str | None,
-    typer.Option(
-        help="Character between the cells of a text file, or the word tab.",
-        show_default="found out",
-    ),
-]
-_Encoding = Annotated[
-    str | None,
-    typer.Option(
-        help="Encoding of a text file, such as utf-8, cp1252 or utf-16.",
-        show_default="found out",
-    ),
-]
-_Decimal = Annotated[
-    str | None,
-    typer.Option(
-        help="Decimal mark of numbers: a point or a comma.", show_default="found out"
-    ),
-]
-_Missing = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Text that stands for no value, in columns and labels, beside empty cells, "
-        "NA, NULL and the like. Can be given several times."
-    ),
-]
-_Type = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--type",
-        metavar="COLUMN=TYPE",
-        help="What a column is: number, category, date, text or ignore. Columns of free "
-        "text and those to ignore are left out. Can be given several times.",
-    ),
-]
-_Relabel = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="LABEL=OTHER",
-        help="Label, and the one to take instead, as in Yes=yes. Can be given several "
-        "times.",
     ),
 ]
 _Scale = Annotated[
@@ -149,6 +108,7 @@ _ContextRows = Annotated[
         help="With --engine ray: number of rows that are read as the context, all that "
         "have a label and others up to this number.",
         show_default="2,000",
+        rich_help_panel=CLUSTER,
     ),
 ]
 _Seed = Annotated[
@@ -157,6 +117,7 @@ _Seed = Annotated[
         min=0,
         help="With --engine ray: seed that those others are drawn with.",
         show_default="0",
+        rich_help_panel=CLUSTER,
     ),
 ]
 _Save = Annotated[
@@ -179,13 +140,13 @@ def classify(
     output: _Output = None,
     report: _Report = None,
     save: _Save = None,
-    drop: _Drop = None,
-    separator: _Separator = None,
-    encoding: _Encoding = None,
-    decimal: _Decimal = None,
-    missing: _Missing = None,
-    types: _Type = None,
-    relabel: _Relabel = None,
+    drop: Drop = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    missing: Missing = None,
+    types: Type = None,
+    relabel: Relabel = None,
     column_scale: _Scale = "auto",
     model: _Model = "auto",
     device: _Device = "auto",

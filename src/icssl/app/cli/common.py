@@ -240,9 +240,15 @@ def _message(error: Exception) -> str:
     return error_text(error)
 
 
+CLUSTER = "On a cluster"
+"""Title of the options that a cluster needs, in help."""
+
 Engine = Annotated[
     str,
-    typer.Option(help="Where to compute: local (this process) or ray (a Ray cluster)."),
+    typer.Option(
+        help="Where to compute: local (this process) or ray (a Ray cluster).",
+        rich_help_panel=CLUSTER,
+    ),
 ]
 Address = Annotated[
     str | None,
@@ -250,6 +256,7 @@ Address = Annotated[
         help="With --engine ray: the address (HOST:PORT) of a running Ray cluster that "
         "this machine belongs to, or auto to find it.",
         show_default="start a cluster on this machine",
+        rich_help_panel=CLUSTER,
     ),
 ]
 GPUsPerTask = Annotated[
@@ -258,5 +265,6 @@ GPUsPerTask = Annotated[
         min=0,
         help="With --engine ray: the share of a GPU that each task reserves. With 0.25, "
         "four tasks share one GPU.",
+        rich_help_panel=CLUSTER,
     ),
 ]

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from icssl.app.cli.common import Console, check_file, stopped_by_hand, user_errors
+from icssl.app.cli.reading_options import Encoding, Missing, Separator
 from icssl.app.cli.summary import print_warnings
 
 
@@ -27,24 +28,12 @@ def predict(
             "--output",
             "-o",
             help="Where the rows go, with label, probability and reach; by default beside "
-            "DATA, with -labelled in its name. Its suffix decides the format.",
+            "DATA, with -predicted in its name. Its suffix decides the format.",
         ),
     ] = None,
-    separator: Annotated[
-        str | None,
-        typer.Option(
-            help="Character between the cells of a text file, or the word tab.",
-            show_default="found out",
-        ),
-    ] = None,
-    encoding: Annotated[
-        str | None,
-        typer.Option(help="Encoding of a text file.", show_default="found out"),
-    ] = None,
-    missing: Annotated[
-        list[str] | None,
-        typer.Option(help="Text that stands for no value. Can be given several times."),
-    ] = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    missing: Missing = None,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda or auto.")] = "auto",
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite existing files.")
@@ -75,7 +64,7 @@ def predict(
     with user_errors(), stopped_by_hand(console), print_warnings(console):
         if str(data) == STANDARD_INPUT and output is None:
             raise ValueError("rows from the standard input need --output FILE to go to.")
-        output = output or default_output(data)
+        output = output or default_output(data, "predicted")
         check_output(output)
         check_new([output], data, force=force)
         check_file(output)
@@ -92,6 +81,8 @@ def predict(
             columns = saved.predict(features)
             status.update("writing ...")
             write_table(table, columns, output)
+    for line in table.notes:
+        console.print(line, highlight=False)
     for line in prediction_lines(columns, saved.classifier.classes_.tolist()):
         console.print(line, highlight=False)
     console.print(f"Rows: {output}", soft_wrap=True)

@@ -6,7 +6,6 @@ from typing import Any
 from dash import dcc, html
 
 from icssl.app.explore.clouds import SOURCES
-from icssl.app.explore.reading import TYPES
 from icssl.app.explore.state import (
     COLOURINGS,
     FEWEST_POINTS,
@@ -19,6 +18,7 @@ from icssl.app.explore.state import (
     State,
 )
 from icssl.app.explore.uploads import MOST_BYTES, MOST_ROWS
+from icssl.tables.column_reading import KINDS
 
 _GRAPH: Any = {"displayModeBar": False, "scrollZoom": False}
 
@@ -298,7 +298,7 @@ def _file_controls() -> list[Any]:
                 ),
                 html.Div(fields, className="controls"),
                 html.P(
-                    f"Types are {', '.join(TYPES)}. Put semicolons between several texts, "
+                    f"Types are {', '.join(KINDS)}. Put semicolons between several texts, "
                     "types or columns.",
                     className="small",
                 ),
@@ -325,7 +325,7 @@ def _answer() -> list[Any]:
         html.Div(
             [
                 _button("mark", "Label the row"),
-                _button("unmark", "Remove labels given here"),
+                _button("unmark", "Remove all labels given on this page"),
             ],
             className="buttons",
         ),

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from icssl._util.errors import check_choice
+from icssl.tables.column_reading import KINDS
 from icssl.tables.table_file import Limits, ReadOptions
 
-TYPES = ("number", "category", "date", "text", "ignore")
 _TAB = ("tab", "\\t")
 
 
@@ -74,7 +74,7 @@ def _parts(text: str) -> tuple[str, ...]:
 def _read_type(part: str) -> tuple[str, str]:
     """Return a column and its type from ``age=number``."""
     column, kind = _pair("types", part)
-    check_choice("type", kind, TYPES)
+    check_choice("type", kind, KINDS)
     return column, kind
 
 

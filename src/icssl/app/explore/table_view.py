@@ -6,7 +6,8 @@ from typing import Any
 from dash import html, no_update
 
 from icssl._util.colours import plane_coordinates
-from icssl._util.errors import check_choice, error_text
+from icssl._util.errors import check_choice, error_text, printable
+from icssl._util.percent import percent
 from icssl.app.explore import figures
 from icssl.app.explore.clouds import DRAWING_NOTE
 from icssl.app.explore.layout import table
@@ -29,11 +30,15 @@ _EVIDENCE_HEADER = ("labelled row", "its label", "for (+) or against (-) this cl
 
 # What a button beside a warning does, by the setting that it changes.
 _ANSWERS = {
-    **dict.fromkeys(("separator", "encoding", "decimal", "types"), "Read it so"),
-    "missing": "Count as no value",
-    "drop": "Leave it out",
-    "relabel": "Rename",
+    "separator": "Read with the separator {}",
+    "encoding": "Read as {}",
+    "decimal": "Read with the decimal mark {}",
+    "types": "Read {}",
+    "missing": "Count {} as no value",
+    "drop": "Leave out {}",
+    "relabel": "Rename {}",
 }
+_LONGEST_ANSWER = 60  # characters on a button
 
 OUTPUTS = {
     "cloud": ("data_cloud", "figure"),
@@ -67,6 +72,12 @@ def data(state: State, uploads: Uploads, client: str = "") -> dict[str, Any] | N
     nothing["controls"] = False
     if not state.target:
         text = f"{upload.name} was read. Choose its column of labels."
+        if len(upload.columns) == 1:
+            text = (
+                f"{upload.name} has one column: a table needs one for the labels and "
+                "others to learn from. If it has more, write what stands between them into "
+                "Separator, under How the file is read."
+            )
         return {**nothing, "note": text}
     try:
         return {**nothing, **_labelled_table(state, upload)}
@@ -156,7 +167,17 @@ def _answer_button(warning: Warning | None) -> list[Any]:
         "data-setting": warning.setting,
         "data-value": warning.field_text,
     }
-    return [" ", html.Button(_ANSWERS[warning.setting], className="answer", **asked)]
+    text = _ANSWERS[warning.setting].format(_answer_text(warning))
+    return [" ", html.Button(printable(text, _LONGEST_ANSWER), className="answer", **asked)]
+
+
+def _answer_text(warning: TableWarning) -> str:
+    """Return what a warning proposes, such as "Gouda for Goudda", for its button."""
+    if warning.setting not in ("types", "relabel"):
+        return ", ".join(warning.values)
+    word = "as" if warning.setting == "types" else "to"
+    pairs = (value.rpartition("=") for value in warning.values)
+    return ", ".join(f"{name} {word} {value}" for name, _, value in pairs)
 
 
 def _first_row(labelling: Labelling) -> int:
@@ -171,9 +192,9 @@ def _about_row(labelling: Labelling, note: RowNote) -> list[Any]:
         verdict = f"Row {note.row} has the label {note.label!r}."
     else:
         verdict = (
-            f"Row {note.row}: {note.probability:.0%} {note.label!r}, {note.why}. It could "
-            f"also be {note.runner_up!r} ({note.runner_up_probability:.0%}). It is "
-            f"{reach_in_words(note.reach)} like a labelled row ({note.reach:.2f})."
+            f"Row {note.row}: {percent(note.probability)} {note.label!r}, {note.why}. It "
+            f"could also be {note.runner_up!r} ({percent(note.runner_up_probability)}). "
+            f"It is {reach_in_words(note.reach)} like a labelled row ({note.reach:.2f})."
         )
     rows = [(f"row {row}", label, f"{part:+.2f}") for row, label, part in note.evidence]
     return [
@@ -199,8 +220,8 @@ def _note_table(labelling: Labelling, rows: Sequence[int], title: str) -> Any:
         (
             f"{note.row}",
             note.label,
-            f"{note.probability:.0%}",
-            f"{note.runner_up} {note.runner_up_probability:.0%}",
+            percent(note.probability),
+            f"{note.runner_up} {percent(note.runner_up_probability)}",
             f"{reach_in_words(note.reach)} ({note.reach:.2f})",
             note.why,
             *note.cells,

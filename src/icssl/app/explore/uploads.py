@@ -40,6 +40,7 @@ MOST_BYTES = 8 * 2**20
 MOST_ROWS = 5_000
 MOST_COLUMNS = 10_000
 _MOST_NUMBERS = 2**24  # numbers that the classifier makes of all cells
+_LONGEST_NAME = 10_000  # characters of the name of a column
 _REMEMBERED = 4  # tables per client
 _MOST_HELD = 2**28  # bytes of the tables of all clients
 _GONE = 3600  # seconds without a sign of a client
@@ -172,6 +173,13 @@ def read_upload(name: str, contents: str) -> Upload:
     content = _decode(name, contents)
     key = hashlib.sha256(name.encode() + b"\0" + content).hexdigest()[:16]
     table = read_file(Source(name, content), ReadOptions(limits=_LIMITS), suffixes)
+    longest = max(table.names, key=len, default="")
+    if len(longest) > _LONGEST_NAME:  # a browser that lists it would stop
+        raise ValueError(
+            f"{name} has a column whose name, {printable(longest, 80)!r}, has "
+            f"{len(longest):,} characters: is its first line the header, and its separator "
+            "one that tables have?"
+        )
     return Upload(name, content, tuple(table.names), key, _likely_target(name, table))
 
 
@@ -250,7 +258,8 @@ def _check_encoded(name: str, features: Any) -> None:
         raise ValueError(
             f"{name} has {len(features):,} rows, and with a column for each text it has "
             f"{columns:,} columns: together more than the {_MOST_NUMBERS:,} numbers that "
-            f"the page takes. Drop fewer columns of texts. {_ASK_INSTEAD}"
+            "the page takes. Upload it without some of its columns of texts. "
+            f"{_ASK_INSTEAD}"
         )
 
 
