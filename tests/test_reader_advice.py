@@ -10,9 +10,11 @@ from icssl._util.percent import percent
 from icssl.app.explore.state import State
 from icssl.app.explore.table_view import data
 from icssl.app.explore.uploads import Uploads, read_upload
+from icssl.tables.leak_doubts import doubts_about_leaks, said_of_copy
 from icssl.tables.table_warning import TableWarning
-from icssl.tables.target_doubts import doubts_about_labels
+from icssl.tables.target_doubts import doubts_about_labels, is_slip
 from icssl.tables.targets import read_targets
+from icssl.tables.text_numbers import is_currency, same_money
 from test_reader_doubts import column, read
 
 pd = pytest.importorskip("pandas")
@@ -85,10 +87,62 @@ def test_labels_that_look_misspelt_can_be_renamed():
     doubts = doubts_about_labels(labels, *read_targets(labels))
     typo, lone = doubts
     assert typo.text("terminal") == (
-        "'Goudda' looks like 'Gouda', and counts as a class of its own. "
-        "--relabel Goudda=Gouda changes this."
+        "label 'Goudda' looks like 'Gouda', and counts as a class of its own: rename it if "
+        "it is misspelt. --relabel Goudda=Gouda changes this."
     )
     assert "'Brie' and 'stage 2' have one label each" in lone.said
+
+
+OTHER_CLASSES = """female male, inactive active, unhealthy healthy, abnormal normal,
+atypical typical, hyperthyroid hypothyroid, Australia Austria, grower B|grower A,
+stage II|stage I, dog dogs, class-1 class-2, Nordic Sardic, type 2 b|type 2 a"""
+
+
+@pytest.mark.parametrize("pair", OTHER_CLASSES.replace("\n", " ").split(", "))
+def test_classes_that_are_no_misspellings_are_kept(pair):
+    name, other = pair.split("|") if "|" in pair else pair.split()
+    assert not is_slip(name, other)
+    assert not is_slip(other, name)
+
+
+@pytest.mark.parametrize(
+    "pair", ["Setosa Setsoa", "Goudda Gouda", "Berg-Käse Bergkäse", "virginica virginca"]
+)
+def test_slips_of_a_letter_are_known(pair):
+    name, other = pair.split()
+    assert is_slip(name, other)
+    assert is_slip(other, name)
+    labels = np.array([other] * 9 + [name] + ["Feta"] * 9)
+    with pytest.warns(TableWarning, match=f"^label '{name}' looks like '{other}'"):
+        ICSSLClassifier().fit(np.arange(19.0)[:, None], labels)
+
+
+def test_a_label_is_never_proposed_as_a_mark_for_no_value():
+    rows = [f"{i}.5,{'fresh' if i % 2 else 'ok'}" for i in range(30)]
+    for word in ("ok", "fehlt"):
+        _, doubts = read("x,state\n" + "\n".join([*rows, f"{word},\n"]), "state")
+        (said,) = [one for one in doubts if "counts as missing" in one]
+        assert ("--missing" in said) == (word == "fehlt")
+        assert ("Make them empty to confirm this" in said) == (word == "ok")
+
+
+def test_a_word_among_numbers_of_an_object_column_is_not_all_of_it():
+    frame = pd.DataFrame({"x": [*np.arange(29.0), "fehlt"]}, dtype=object)
+    with pytest.warns(TableWarning, match=r"'fehlt' in column 'x' is no number: 1 cell"):
+        ICSSLClassifier().fit(frame, [0, 1, *[None] * 28])
+
+
+def test_units_are_read_and_their_lack_is_said():
+    table, doubts = column([*(f"{x} kg" for x in NUMBERS), "13200"])
+    assert table.features["a"].dtype == float
+    (said,) = [one for one in doubts if "mixes" in one]
+    assert "mixes numbers with 'kg' and numbers without a unit" in said
+    table, _ = column([*(f"{x} kg" for x in NUMBERS[:26]), *"abcd"], types={"a": "number"})
+    assert table.features["a"].notna().sum() == 26
+    # One currency in two ways is one unit, and money is often without its sign.
+    table, doubts = column([*(f"{x} €" for x in NUMBERS), "EUR 7.5", "12.5"])
+    assert doubts == []
+    assert table.readings["a"].unit == "€"
 
 
 def leaks(cells):
@@ -116,6 +170,26 @@ def test_columns_that_nearly_repeat_the_labels_are_said():
     # A column that is merely good is none, nor one of more values than classes.
     assert leaks([codes[words[i - (i % 4 == 0)]] for i in range(30)]) == []
     assert leaks([f"{word}-{i % 2}" for i, word in enumerate(words)]) == []
+    # What the reader takes for missing is missing here too.
+    (marked,) = leaks(["NA", "?", *(codes[word] for word in words[2:])])
+    assert "in all 18 labelled rows where it has one" in marked
+    (gaps,) = leaks(["paid" if word == "red" else "" for word in words])
+    assert "has a value in all labelled rows of class 'red', and in no other" in gaps
+
+
+def test_rare_words_that_agree_by_chance_are_no_copy():
+    rng = np.random.default_rng(0)
+    labels = ["yes" if i % 20 == 0 else "no" for i in range(200)]
+    for _ in range(50):
+        flags = ["yes" if one else "no" for one in rng.random(200) < 0.03]
+        assert said_of_copy(flags, labels) == ""
+    copy = [*labels[:-6], *["yes"] * 6]
+    assert said_of_copy(labels, labels).startswith("has the words of the labels in all 200")
+    assert said_of_copy(copy, labels) == ""  # six more of ten rare ones
+    # Whole numbers count as such, with or without a point.
+    numbers = pd.DataFrame({"a": [float(i % 2) for i in range(12)]})
+    (said,) = doubts_about_leaks(numbers, ["a"], np.array([i % 2 for i in range(12)]))
+    assert "in all 12 labelled rows" in said.said
 
 
 @pytest.fixture
@@ -150,7 +224,7 @@ def test_new_rows_in_another_currency_or_unit_are_said(model):
     said = predicted(model, price="21,00 CHF")
     assert "column 'price' has 'CHF' where it had '€' before" in said
     said = predicted(model, wanted=2, weight="3 lb")
-    assert "'3 lb' in row 0 is no number: the rows read before have numbers in kg" in said
+    assert "'3 lb' in row 0 is no number; before, it had numbers in kg" in said
 
 
 def test_new_rows_go_to_a_name_of_their_own_and_unused_columns_are_said(model):
@@ -180,10 +254,28 @@ def test_the_page_says_what_one_column_lacks_and_refuses_a_name_that_stops_a_bro
         read_upload(*uploaded("a" * 20_000))
 
 
-def test_very_many_equal_names_are_made_different():
-    """pandas compares each with all before it, which took minutes."""
-    table, _ = read(",".join(["a"] * 3000) + "\n" + ",".join(["1"] * 3000) + "\n")
-    assert table.features.columns[[0, 1, 2999]].tolist() == ["a", "a.1", "a.2999"]
+def test_pandas_does_not_compare_equal_names(monkeypatch):
+    """It compares each with all before it, which took minutes for 700,000."""
+    headers, real = [], pd.read_csv
+
+    def spy(*args, **options):
+        headers.append(options["header"])
+        return real(*args, **options)
+
+    monkeypatch.setattr(pd, "read_csv", spy)
+    table, _ = read(",".join(["a"] * 300) + "\n" + ",".join(["1"] * 300) + "\n")
+    assert table.features.columns[[0, 1, 299]].tolist() == ["a", "a.1", "a.299"]
+    assert headers == [None]
+
+
+@pytest.mark.parametrize(
+    "pair", ["kr SEK", "Rs INR", "R$ BRL", "A$ AUD", "₽ RUB", "¥ CNY", "Ft HUF", "zł PLN"]
+)
+def test_signs_and_codes_of_one_currency_are_the_same_money(pair):
+    sign, code = pair.split()
+    assert is_currency(sign)
+    assert same_money(sign, code)
+    assert not same_money(sign, "EUR")
 
 
 def test_a_picture_that_is_called_a_spreadsheet_is_said(tmp_path):

@@ -97,7 +97,7 @@ def _summary(labelling: Labelling) -> str:
     tiles += [
         (f"{new:,}", "got a label here"),
         *_score_tiles(labelling),
-        (f"{probability.mean():.0%}", "mean probability of these labels"),
+        (html.escape(percent(probability.mean())), "mean probability of these labels"),
         (f"{doubtful:,}", f"of them below {least:.0%}: worth a look"),
     ]
     said = (
@@ -210,7 +210,8 @@ def _note_table(labelling: Labelling, notes: Sequence[RowNote]) -> str:
     ]
     names = cell_names(labelling)
     left = len(names) - _ON_PAPER
-    said = f"<p class='paper soft'>and {left:,} columns more, on the screen</p>"
+    more = "1 more column" if left == 1 else f"{left:,} more columns"
+    said = f"<p class='paper soft'>and {more} on the screen</p>"
     return _table((*header, *names), rows, "rows") + (said if left > 0 else "")
 
 

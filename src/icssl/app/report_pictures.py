@@ -9,6 +9,7 @@ from numpy import ndarray
 
 from icssl._util.colours import plane_coordinates
 from icssl._util.errors import printable
+from icssl._util.percent import percent
 from icssl.app.labelling import Labelling
 from icssl.app.tally import NAME
 
@@ -80,7 +81,7 @@ def _marks(labelling: Labelling, rows: ndarray, points: ndarray) -> Iterator[str
     for row, (x, y) in zip(rows, points, strict=True):
         code, given = int(labelling.codes[row]), labelling.given_codes[row] >= 0
         name = html.escape(printable(labelling.labels[row], NAME))
-        said = "has this label" if given else f"{labelling.probability[row]:.0%}"
+        said = "has this label" if given else percent(labelling.probability[row])
         outline = " stroke='var(--text)' stroke-width='2.5'" if given else " opacity='0.8'"
         path = symbol_path(code, x, y, 8 if given else 4.5)
         yield (

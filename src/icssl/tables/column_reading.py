@@ -23,6 +23,7 @@ from icssl.tables.text_numbers import (
     are_grouped,
     is_currency,
     plain_numbers,
+    plain_unit,
     written_number,
 )
 
@@ -117,15 +118,12 @@ class ColumnReading:
         value = self._date(text) if self.kind == "date" else self._number(text)
         return float("nan") if value is None and self.lenient else value
 
-    def __str__(self) -> str:
+    def described(self) -> str:
         """Return what its cells are, such as "numbers in kg, with a decimal comma"."""
-        text = f"{self.kind}s"
-        if self.kind == "number":
-            text += f" in {self.unit}" if self.unit else ""
-            text += ", with a decimal comma" if self.decimal == "," else ""
-        if self.kind == "date":
-            text += f", with the {'day' if self.day_first else 'month'} first"
-        return text
+        if self.kind != "number":
+            return "dates" if self.kind == "date" else "categories"
+        unit = f" in {self.unit}" if self.unit else ""
+        return f"numbers{unit}{', with a decimal comma' * (self.decimal == ',')}"
 
     def numbers(self, cells: Iterable[Any]) -> Float[ndarray, " n"]:
         """Return cells as numbers, dates in seconds since 1970; NaN where there is none.
@@ -153,7 +151,7 @@ class ColumnReading:
 
     def knows(self, unit: str) -> bool:
         """Whether a number with this unit is read."""
-        return unit in ("", "%", self.unit) or is_currency(unit)
+        return plain_unit(unit) in ("", "%", self.unit) or is_currency(unit)
 
     def _date(self, text: str) -> float | None:
         written = written_date(text)
@@ -206,13 +204,13 @@ class TextColumn:
         return [(written_number(text), count) for text, count in self.texts.items()]
 
     @property
-    def _units(self) -> list[tuple[Any, int]]:
-        """Numbers that are money or shares, and how often; beside a share, the others."""
-        if self.is_plain:
-            return []
-        numbers = [pair for pair in self._parsed_texts if pair[0] is not None]
-        shares = any(one.unit == "%" for one, _ in numbers)
-        return [pair for pair in numbers if pair[0].unit or shares]
+    def _units(self) -> Counter[str]:
+        """Units of its numbers, and how many have each; empty for none."""
+        units: Counter[str] = Counter()
+        for one, count in () if self.is_plain else self._parsed_texts:
+            if one is not None:
+                units[plain_unit(one.unit)] += count
+        return units
 
     @property
     def decimal(self) -> str:
@@ -302,10 +300,8 @@ class TextColumn:
         decimal = self.decimal or hints.decimal or "."
         if hints.certain:
             decimal = hints.decimal
-        # A unit is read only where nearly all cells have it: it then says nothing of them.
-        units: Counter[str] = Counter()
-        for one, count in () if self.is_plain else self._parsed_texts:
-            units[one.unit if one else ""] += count
+        # A unit is read only where nearly all numbers have it: it tells none of them apart.
+        units = self._units
         unit, share = units.most_common(1)[0] if units else ("", 0)
         unit = unit if share >= LEAST_SHARE * units.total() else ""
         return ColumnReading("number", decimal, unit=unit, missing=self.missing)
@@ -317,11 +313,13 @@ class TextColumn:
     def _doubts(self, reading: ColumnReading, hints: Hints) -> list[TableWarning]:
         """Return warnings about guesses."""
         warnings = []
-        units = {one.unit for one, _ in self._units} if reading.kind == "number" else set()
-        units = {unit for unit in units if reading.knows(unit)}
-        if len(units) > 1:
-            named = f"numbers with {quote(sorted(units - {''}))}"
-            named += " and numbers without a unit" if "" in units else ""
+        units = {unit for unit in self._units if reading.knows(unit)}
+        # Money is often without its sign; a share or a weight is not.
+        bare = "" in units and not all(map(is_currency, units - {""}))
+        units -= {""}
+        if reading.kind == "number" and len(units) + bare > 1:
+            named = f"numbers with {quote(sorted(units))}"
+            named += " and numbers without a unit" if bare else ""
             warnings.append(
                 TableWarning(
                     f"column {self.name!r} mixes {named}: they are read as if they could "
@@ -358,7 +356,7 @@ class TextColumn:
             return None
         unread = self.unread(reading)
         count = sum(self.texts[text] for text in unread)
-        is_all = len(unread) == len(self.texts)
+        is_all = not self.others and len(unread) == len(self.texts)
         lost = LostCells(self.name, reading.kind, tuple(unread), count, is_all)
         return lost if unread else None
 

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from icssl._util.warn import warn_caller
 from icssl.tables.cells import as_numbers, as_texts, plain_table
 from icssl.tables.column_reading import ColumnReading, Hints, TextColumn, hints_of
-from icssl.tables.lost_cells import warnings_of_lost
+from icssl.tables.frame_reading import read_columns
 from icssl.tables.table_columns import (
     CategoryCells,
     columns_of,
@@ -217,19 +217,13 @@ class ColumnEncoder(BaseEstimator):  # type: ignore[misc]
             and not isinstance(cells, CategoryCells)
             and any(isinstance(cell, str) for cell in cells)
         }
-        hints, readings = hints_of(found.values(), Hints()), {}
+        hints = hints_of(found.values(), Hints())
         if not hints.decimal and any(map(has_parts, numbers)):
             hints = Hints(".", hints.order)
-        warnings, lost = [], []
-        for j, column in found.items():
-            reading, doubts = column.read(hints)
-            if reading.kind != "category":
-                readings[j] = reading
-            warnings += doubts
-            lost.append(column.lost_cells(reading))
-        for doubt in [*warnings, *warnings_of_lost([one for one in lost if one])]:
+        readings, doubts = read_columns(found, hints)
+        for doubt in doubts:
             warn_caller(doubt)
-        return readings
+        return {j: one for j, one in readings.items() if one.kind != "category"}
 
     def _must_be_numbers(
         self, cells: "ndarray | CategoryCells", j: int, may_be_texts: bool

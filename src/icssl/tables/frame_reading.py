@@ -84,23 +84,45 @@ def read_frame(
             del plain[name]
     elif any(map(_has_parts, plain.values())):
         hints = replace(hints, decimal=hints.decimal or ".")
-    readings, warnings, lost, left_out = {}, [], [], {}
-    for name, column in columns.items():
-        if name in types:
-            readings[name] = column.as_kind(types[name], hints)
-        else:
-            readings[name], doubts = column.read(hints)
-            warnings += doubts
-        lost.append(column.lost_cells(readings[name]))
-        if readings[name].kind in ("text", "ignore"):
-            left_out[name] = readings[name].kind
-    warnings += warnings_of_lost([one for one in lost if one])
+    readings, warnings = read_columns(columns, hints, types)
+    left_out = {
+        name: reading.kind
+        for name, reading in readings.items()
+        if reading.kind in ("text", "ignore")
+    }
     missing = given.missing | (NOT_THERE if is_text else frozenset())
     changed = _changed_columns(frame, readings, missing)
     changed |= {name: _short(numbers) for name, numbers in plain.items()}
     typed = _with_columns(frame, changed)
     readings |= {name: ColumnReading("number", missing=given.missing) for name in plain}
     return FrameReading(typed, readings, warnings, left_out)
+
+
+def read_columns(
+    columns: Mapping[Any, TextColumn], hints: Hints, types: Mapping[Any, str] | None = None
+) -> tuple[dict[Any, ColumnReading], list[TableWarning]]:
+    """Return how to read columns of texts, by any keys, and what is doubtful about it.
+
+    Parameters
+    ----------
+    columns : mapping of TextColumn
+    hints : Hints
+        What is known of the whole table.
+    types : mapping of str, optional
+        What a person says that some columns are, by the same keys.
+    """
+    readings: dict[Any, ColumnReading] = {}
+    warnings: list[TableWarning] = []
+    for key, column in columns.items():
+        if types and key in types:
+            readings[key] = column.as_kind(types[key], hints)
+        else:
+            readings[key], doubts = column.read(hints)
+            warnings += doubts
+    lost = [column.lost_cells(readings[key]) for key, column in columns.items()]
+    named = [key for key, reading in readings.items() if reading.kind == "category"]
+    categories = {text for key in named for text in columns[key].texts}
+    return readings, [*warnings, *warnings_of_lost(lost, categories)]
 
 
 def _plain_numbers(cells: Sequence[Any], given: Hints) -> ndarray | None:
@@ -179,7 +201,7 @@ def _changed_columns(
                 numbers = reading.numbers(column.tolist())
             except ValueError as error:
                 raise ValueError(
-                    f"column {name!r}: {error}: the rows read before have {reading}."
+                    f"column {name!r}: {error}; before, it had {reading.described()}."
                 ) from error
             values = times_of(numbers) if reading.kind == "date" else _short(numbers)
             changed[str(name)] = values

@@ -22,6 +22,7 @@ from icssl.tables.formats import (
 )
 from icssl.tables.frame_reading import FrameReading, read_frame
 from icssl.tables.leak_doubts import doubts_about_leaks
+from icssl.tables.lost_cells import without_taken_marks
 from icssl.tables.new_rows import all_readings, features_like
 from icssl.tables.option_doubts import doubts_about_empty_labels, doubts_about_options
 from icssl.tables.packed import suffix_by_content
@@ -163,8 +164,9 @@ def read_table(
     missing : sequence of str
         Further texts that stand for no value, in features and in the target.
     types : dict of str to str, optional
-        What columns are: "number", "category", "date", "text" or "ignore". Free text and
-        what is to be ignored are left out of the features.
+        What columns are: "number", "category", "date", "text" or "ignore"; "day-first" or
+        "month-first" for dates whose order is open. Free text and what is to be ignored are
+        left out of the features.
     relabel : dict of str to str, optional
         Labels and what they are to be, such as {"Yes": "yes"}; all labels are then texts.
     like : LabelTable, optional
@@ -314,8 +316,11 @@ def choose_target(
         labels = _labels_of(file, target, options)
         columns = columns.with_labels(target, labels)
         doubts += doubts_about_empty_labels(file, target, labels, options.missing)
+        named = {str(label).strip() for label in labels.tolist() if not is_missing(label)}
+        doubts = without_taken_marks(doubts, named)
     if reading is not None:
-        doubts += doubts_about_leaks(frame, [str(name) for name in features], labels)
+        names = [str(name) for name in features]
+        doubts += doubts_about_leaks(frame, names, labels, options.missing)
     return LabelTable(
         name,
         features,

@@ -1,7 +1,7 @@
 """Cells that cannot be read in a column of numbers or dates, and what is said of them."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from icssl.tables.table_warning import TableWarning, quote
@@ -40,10 +40,33 @@ class LostCells:
         return len(self.texts) <= _FEW_MARKS and not has_digits and not self.all_lost
 
 
-def warnings_of_lost(lost: Iterable[LostCells]) -> list[TableWarning]:
-    """Return warnings of lost cells: one where the same marks stand in several columns."""
+def without_taken_marks(
+    warnings: Iterable[TableWarning], texts: Collection[str]
+) -> list[TableWarning]:
+    """Return warnings that propose no mark for no value that is one of these texts.
+
+    As a mark it would be no value there too.
+    """
+    taken = set(texts)
+    return [
+        TableWarning(f"{one.said} Make them empty to confirm this.")
+        if one.confirms and taken & set(one.values)
+        else one
+        for one in warnings
+    ]
+
+
+def warnings_of_lost(
+    lost: Iterable[LostCells | None], categories: Collection[str] = ()
+) -> list[TableWarning]:
+    """Return warnings of lost cells: one where the same marks stand in several columns.
+
+    Texts that are categories elsewhere cannot be called marks for no value.
+    """
     warnings, by_marks = [], defaultdict(list)
     for one in lost:
+        if one is None:
+            continue
         if one.may_be_marks:
             by_marks[frozenset(one.texts)].append(one)
             continue
@@ -67,4 +90,4 @@ def warnings_of_lost(lost: Iterable[LostCells]) -> list[TableWarning]:
         cells = "1 cell counts" if count == 1 else f"{count:,} cells count"
         said = f"{quote(first.texts)} in {where} {is_no} {kinds}: {cells} as missing."
         warnings.append(TableWarning(said, "missing", first.texts, confirms=True))
-    return warnings
+    return without_taken_marks(warnings, categories)

@@ -100,7 +100,7 @@ def _pass_over_few(
         row, cell = next(iter(unread.items()))
         said = f"column {column!r}: {cell!r} in row {row:,} is no {reading.kind}"
         if len(unread) > (1 - LEAST_SHARE) * len(frame):
-            raise ValueError(f"{name}: {said}: the rows read before have {reading}.")
+            raise ValueError(f"{name}: {said}; before, it had {reading.described()}.")
         more = f", as are {len(unread) - 1:,} more" if len(unread) > 1 else ""
         doubts.append(TableWarning(f"{said} and counts as missing{more}."))
         changed[column] = replace(reading, lenient=True)

@@ -122,7 +122,7 @@ class ReadOptions:
         Further texts that stand for no value.
     types : mapping of str to str
         What columns are, where it must not be found out: "number", "category", "date",
-        "text" or "ignore".
+        "day-first", "month-first", "text" or "ignore".
     relabel : mapping of str to str
         Labels, and what they are to be instead.
     limits : Limits, optional

@@ -40,7 +40,7 @@ class TableWarning(UserWarning):
     values : sequence of str
         Values of that argument; for "types" texts such as "age=number".
     confirms : bool
-        Whether the setting says that all is right, and changes nothing.
+        Whether the setting says that what was done is right.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Doubts about labels: spellings, placeholders, lone labels, and -1 beside empty cells."""
 
 from collections import defaultdict
-from difflib import get_close_matches
+from itertools import islice, takewhile, zip_longest
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from icssl.tables.table_warning import TableWarning, quote
 _PLACEHOLDERS = MARKS | {"unlabelled", "unlabeled", "no label", "not labelled", "todo"}
 _MANY = 20  # whole numbers that differ: fewer may well be classes
 _OFTEN = 3  # labels of a class that another one may be a misspelling of
-_SHORT = 4  # letters: of shorter names, one letter can be all that tells two apart
-_ALIKE = 0.8  # ratio of difflib from which on a name is taken for a misspelling
+_LONG = 5  # letters: in shorter words, one letter can be all that tells two apart
+_SHOWN = 3  # of misspelt labels
 _OTHERS = 4  # labels per class, on average, beside which a single one is odd
 
 
@@ -51,14 +51,11 @@ def doubts_about_labels(
         doubts.append(TableWarning(said, "missing", absent))
     # Only of a text: a number is seldom misspelt.
     known = {*absent, *(name for group in groups for name in group[1:])}
-    typos = _likely_typos([name for name in texts if name not in known], often)
+    kind = _kind_if_many(classes, int(counts.sum()))
+    names = [] if kind else [name for name in texts if name not in known]
+    typos = _likely_typos(names, often)
     if typos:
-        said = " and ".join(f"{wrong!r} looks like {right!r}" for wrong, right in typos)
-        said = f"{said}, and counts as a class of its own."
-        if len(typos) > 1:
-            said = said.replace("counts as a class", "each counts as a class")
-        pairs = [f"{wrong}={right}" for wrong, right in typos]
-        doubts.append(TableWarning(said, "relabel", pairs))
+        doubts.append(_misspelt(typos))
     known |= {*dict(typos), *(group[0] for group in groups)}
     lone = [name for name in texts if often[name] == 1 and name not in known]
     if lone and counts.sum() >= _OTHERS * len(classes):
@@ -69,7 +66,6 @@ def doubts_about_labels(
             f"can. Counted as no value, no row would be predicted as {it}."
         )
         doubts.append(TableWarning(said, "missing", lone))
-    kind = _kind_if_many(classes, int(counts.sum()))
     if kind:
         said = (
             f"{len(classes):,} of {counts.sum():,} labels are different {kind}, as "
@@ -103,23 +99,74 @@ def _same_but_for_case(texts: list[str], often: dict[Any, int]) -> list[list[str
     ]
 
 
-def _likely_typos(texts: list[str], often: dict[Any, int]) -> list[tuple[str, str]]:
-    """Return labels that occur once and are nearly a commoner one, each with that one.
+def _likely_typos(names: list[str], often: dict[Any, int]) -> list[tuple[str, str]]:
+    """Return labels that occur once and are a slip away from a commoner one, with that.
 
     Examples
     --------
     >>> _likely_typos(["Gouda", "Goudda", "Feta"], {"Gouda": 7, "Goudda": 1, "Feta": 5})
     [('Goudda', 'Gouda')]
     """
-    common = [name for name in texts if often[name] >= _OFTEN]
+    common = defaultdict(list)  # by their first letter, which a slip seldom concerns
+    for name in names:
+        if often[name] >= _OFTEN:
+            common[name[:1].casefold()].append(name)
     typos = []
-    for name in texts:
-        # Labels such as "stage 1" and "stage 2" differ in what matters.
-        if often[name] > 1 or any(map(str.isdigit, name)) or len(name) < _SHORT:
-            continue
-        near = get_close_matches(name, common, n=1, cutoff=_ALIKE)
-        typos += [(name, near[0])] if near else []
+    for name in names:
+        if often[name] == 1:
+            near = (one for one in common[name[:1].casefold()] if is_slip(name, one))
+            typos += [(name, one) for one in islice(near, 1)]
     return typos
+
+
+def is_slip(name: str, other: str) -> bool:
+    """Whether two names differ by one letter of one long word, or by marks alone.
+
+    Short words and digits tell classes apart: "stage II" is not a misspelt "stage I".
+
+    Examples
+    --------
+    >>> is_slip("Goudda", "Gouda"), is_slip("Berg-Käse", "Bergkäse")
+    (True, True)
+    >>> is_slip("stage II", "stage I"), is_slip("Australia", "Austria")
+    (False, False)
+    """
+    a, b = name.casefold(), other.casefold()
+    letters = ["".join(filter(str.isalnum, text)) for text in (a, b)]
+    if letters[0] == letters[1]:
+        return len(letters[0]) >= _LONG
+    words = [
+        pair for pair in zip_longest(a.split(), b.split(), fillvalue="") if len({*pair}) > 1
+    ]
+    return len(words) == 1 and _is_one_letter_off(*words[0])
+
+
+def _is_one_letter_off(a: str, b: str) -> bool:
+    """Whether a letter, not the first, is left out, doubled, swapped or another one."""
+    if min(len(a), len(b)) < _LONG or not (a + b).isalpha() or a[0] != b[0]:
+        return False
+    start = _same_letters(a, b)
+    end = _same_letters(a[start:][::-1], b[start:][::-1])
+    left, right = a[start : len(a) - end], b[start : len(b) - end]
+    swapped = len(left) == 2 and left == right[::-1]
+    return swapped or max(len(left), len(right)) == 1
+
+
+def _same_letters(a: str, b: str) -> int:
+    """Return how many letters two words have in common from the start."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b)))  # noqa: B905
+
+
+def _misspelt(typos: list[tuple[str, str]]) -> TableWarning:
+    """Return a warning of labels that look like others, and how to rename them."""
+    pairs = [f"{quote([wrong])} looks like {quote([right])}" for wrong, right in typos]
+    more = f", and {len(pairs) - _SHOWN:,} more" if len(pairs) > _SHOWN else ""
+    each = "counts" if len(pairs) == 1 else "each counts"
+    said = (
+        f"label {', '.join(pairs[:_SHOWN])}{more}, and {each} as a class of its own: "
+        "rename it if it is misspelt."
+    )
+    return TableWarning(said, "relabel", [f"{wrong}={right}" for wrong, right in typos])
 
 
 def _spellings(group: list[str]) -> TableWarning:

@@ -36,9 +36,15 @@ _CURRENCIES = re.compile(
     r"KRW|SGD|HKD|ILS|(?:US|[ACR])\$|kr\.?|zł|s?fr\.?|rs\.?|Kč|Ft|R",
     re.IGNORECASE,
 )
-_SIGNS = {"EUR": "€", "USD": "$", "US$": "$", "GBP": "£", "JPY": "¥", "INR": "₹"}
-_SIGNS |= {"SFR": "CHF", "SFR.": "CHF", "FR": "CHF", "FR.": "CHF", "ZŁ": "PLN"}
-_SIGNS |= {"KČ": "CZK", "KR.": "KR", "RS.": "RS"}
+# Each currency by its sign, or its code, with the other ways to write it.
+_WRITTEN_AS = {
+    **{"€": "EUR", "$": "USD US$", "£": "GBP", "¥": "JPY", "₹": "INR RS RS.", "₽": "RUB"},
+    **{"₪": "ILS", "₩": "KRW", "₺": "TRY", "CHF": "FR FR. SFR SFR.", "PLN": "ZŁ"},
+    **{"CZK": "KČ", "HUF": "FT", "BRL": "R$", "AUD": "A$", "CAD": "C$", "ZAR": "R"},
+}
+_SIGNS = {name: sign for sign, names in _WRITTEN_AS.items() for name in names.split()}
+# What several countries write for their money.
+_SHARED = {"KR": {"SEK", "NOK", "DKK"}, "KR.": {"SEK", "NOK", "DKK"}, "¥": {"CNY"}}
 _GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+")
 
 
@@ -114,15 +120,27 @@ def is_currency(unit: str) -> bool:
     return len(unit) == 1 and unicodedata.category(unit) == "Sc"
 
 
-def same_money(one: str, other: str) -> bool:
-    """Whether two signs or codes of currencies stand for the same money.
+def plain_unit(unit: str) -> str:
+    """Return a unit in one way of writing it: a currency by its sign, others as they are.
 
     Examples
     --------
-    >>> same_money("EUR", "€"), same_money("$", "US$"), same_money("¥", "€")
+    >>> plain_unit("€"), plain_unit("eur"), plain_unit("kg")
+    ('€', '€', 'kg')
+    """
+    return _SIGNS.get(unit.upper(), unit.upper()) if is_currency(unit) else unit
+
+
+def same_money(one: str, other: str) -> bool:
+    """Whether two signs or codes of currencies can stand for the same money.
+
+    Examples
+    --------
+    >>> same_money("EUR", "€"), same_money("kr", "SEK"), same_money("¥", "€")
     (True, True, False)
     """
-    return _SIGNS.get(one.upper(), one.upper()) == _SIGNS.get(other.upper(), other.upper())
+    a, b = plain_unit(one), plain_unit(other)
+    return a == b or a in _SHARED.get(b, ()) or b in _SHARED.get(a, ())
 
 
 def plain_numbers(texts: Sequence[str]) -> Float[ndarray, " n"] | None:

@@ -172,7 +172,7 @@ def _answer_button(warning: Warning | None) -> list[Any]:
 
 
 def _answer_text(warning: TableWarning) -> str:
-    """Return what a warning proposes, such as "Gouda for Goudda", for its button."""
+    """Return what a warning proposes, such as "Goudda to Gouda", for its button."""
     if warning.setting not in ("types", "relabel"):
         return ", ".join(warning.values)
     word = "as" if warning.setting == "types" else "to"
