@@ -419,7 +419,7 @@ PRESET_CHANGES = {
     },
     ("paper", "paper_scalars"): {
         *("embedding_size", "expectation", "hidden"),
-        *("attend_to_r", "move_operator", "normalise"),
+        *("attend_to_r", "move_operator", "normalise", "step_size"),
     },
     ("paper", "paper_8_32_8"): {"embedding_size", "hidden", "n_classes"},
     ("paper", "paper_24"): {"laplacian_layers", "eigenmap_layers", "k", "project_to"},

@@ -194,7 +194,8 @@ class ModelConfig:
         ``"paper"``
             Orig+E2E-ICL as printed: the MLP of 576 weights for the expectation, learned
             starts, attention to R too, R changed and normalised in stage 2; points neither
-            centred nor scaled. The numbers of layers and heads are ours.
+            centred nor scaled. The numbers of layers and heads, and the first step of the
+            descent, are ours.
         ``"paper_8_32_8"``
             The same with the other MLP of 576 weights, and "unknown" as a third class.
         ``"paper_24"``
@@ -202,7 +203,7 @@ class ModelConfig:
             both stages, ten features projected to four.
         ``"paper_scalars"``
             What was called ``"paper"`` before: the exact expectation, R neither attended to
-            nor changed.
+            nor changed, a first step of 1.
         ``"paper_lap_linear"``, ``"paper_lap_pe_1layer"``
             The two ablations of ``"paper"``: stage 1 without the RBF; one layer per stage,
             no loops.
